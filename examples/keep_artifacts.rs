@@ -13,13 +13,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .build()
         .await?;
     let session = runtime.sessions().create(SessionSpec::default()).await?;
-    let place = runtime.artifacts().owner(&session.session_id).await?;
+    let owner = runtime.artifacts().owner(&session.session_id).await?;
 
     // A file of the user: stored immediately, under a name derived from its file name.
     let notes = "# Notes\n\n- Ship it on “Friday” — if the tests pass\n";
     let uploaded = runtime
         .artifacts()
-        .upload(&place, "my notes.md", "text/markdown", notes.into())
+        .upload(&owner, "my notes.md", "text/markdown", notes.into())
         .await?;
     println!(
         "uploaded {:?} as version {}",
@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let old = "Ship it on \"Friday\" - if the tests pass";
     let edited = runtime
         .artifacts()
-        .edit(&place, uploaded.label(), old, "Ship it on Monday")
+        .edit(&owner, uploaded.label(), old, "Ship it on Monday")
         .await?;
     println!(
         "replaced {:?}, layer {:?}",
@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let service = runtime.artifacts().service();
     service
         .save(
-            &place,
+            &owner,
             Save::new(
                 "user:glossary",
                 "text/plain",
@@ -52,12 +52,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             ),
         )
         .await?;
-    println!("artifacts: {}", service.list_keys(&place).await?.join(", "));
+    println!("artifacts: {}", service.list_keys(&owner).await?.join(", "));
 
-    for version in service.list_versions(&place, uploaded.label()).await? {
+    for version in service.list_versions(&owner, uploaded.label()).await? {
         let text = runtime
             .artifacts()
-            .load(&place, uploaded.label(), Some(version.version))
+            .load(&owner, uploaded.label(), Some(version.version))
             .await?
             .text()
             .await?;

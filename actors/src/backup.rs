@@ -104,14 +104,15 @@ pub struct MissingFile {
 /// not exist, `config_error` if `store` is invalid, and `storage_error` if the disk fails. Then
 /// nothing of the copy remains.
 pub async fn backup(home: &Path, dir: &Path, store: &str) -> Result<BackupReport, ErrorInfo> {
-    let place = BlobLocation::parse(store).map_err(|error| {
+    let location = BlobLocation::parse(store).map_err(|error| {
         ErrorInfo::new(ErrorCode::ConfigError, format!("artifacts.store: {error}"))
     })?;
     let home = home.to_owned();
     let dir = dir.to_owned();
     let wanted = CancelOnDrop(Arc::new(AtomicBool::new(true)));
     let is_wanted = Arc::clone(&wanted.0);
-    let copied = tokio::task::spawn_blocking(move || copy(&home, &dir, &place, &is_wanted)).await;
+    let copied =
+        tokio::task::spawn_blocking(move || copy(&home, &dir, &location, &is_wanted)).await;
     drop(wanted);
     copied.map_err(|error| {
         ErrorInfo::new(
@@ -133,7 +134,7 @@ impl Drop for CancelOnDrop {
 fn copy(
     home: &Path,
     dir: &Path,
-    place: &BlobLocation,
+    location: &BlobLocation,
     wanted: &AtomicBool,
 ) -> Result<BackupReport, ErrorInfo> {
     let reader = SqliteReader::open(home.join(DATABASE)).map_err(|error| match error {
@@ -173,12 +174,12 @@ fn copy(
         database_bytes: fs::metadata(&database)
             .map_err(|error| storage_error(&database, &error))?
             .len(),
-        store: place.to_string(),
+        store: location.to_string(),
         also: Vec::new(),
         left_out: Vec::new(),
         missing: Vec::new(),
     };
-    copying.copy_versions(&copied, place, &mut report)?;
+    copying.copy_versions(&copied, location, &mut report)?;
     drop(copied);
     let of_users = user_memory_folders(&copying.home)?;
     for name in USER_FILES
@@ -255,16 +256,16 @@ fn resolve_target(home: &Path, dir: &Path) -> Result<PathBuf, ErrorInfo> {
     if rest.components().any(|step| step == Component::ParentDir) {
         return Err(refuse("contains `..` below a folder that does not exist"));
     }
-    let place = real.join(rest);
-    if place.starts_with(home) {
+    let target = real.join(rest);
+    if target.starts_with(home) {
         return Err(refuse("is inside the home to be copied"));
     }
-    let parent = place
+    let parent = target
         .parent()
         .ok_or_else(|| refuse("cannot be the target of a backup"))?;
     fs::create_dir_all(parent).map_err(|error| storage_error(parent, &error))?;
     // Joining an empty path adds a trailing slash.
-    Ok(place.components().collect())
+    Ok(target.components().collect())
 }
 
 /// An incomplete copy, in the parent folder of the target; removed when dropped, unless it was
@@ -317,14 +318,14 @@ impl BackupCopy<'_> {
     fn copy_versions(
         &mut self,
         copied: &SqliteReader,
-        place: &BlobLocation,
+        location: &BlobLocation,
         report: &mut BackupReport,
     ) -> Result<(), ErrorInfo> {
         let storage = |error: StoreError| ErrorInfo::from(&error);
         // Only local files can be copied. The rows keep the location of the others.
-        let blobs = match place {
+        let blobs = match location {
             BlobLocation::File => {
-                Some(BlobStore::open(&self.home, place, &|_| None).map_err(storage)?)
+                Some(BlobStore::open(&self.home, location, &|_| None).map_err(storage)?)
             }
             _ => None,
         };

@@ -107,7 +107,7 @@ mod tests {
 
     /// Returns the places of a schema where an array does not say what its items are. OpenAI
     /// rejects such schemas.
-    fn arrays_without_items(schema: &Value, place: &str) -> Vec<String> {
+    fn arrays_without_items(schema: &Value, path: &str) -> Vec<String> {
         let is_array = |kind: &Value| {
             kind == "array"
                 || kind
@@ -118,15 +118,15 @@ mod tests {
         match schema {
             Value::Object(fields) => {
                 if fields.get("type").is_some_and(is_array) && !fields.contains_key("items") {
-                    found.push(place.to_owned());
+                    found.push(path.to_owned());
                 }
                 for (name, value) in fields {
-                    found.extend(arrays_without_items(value, &format!("{place}/{name}")));
+                    found.extend(arrays_without_items(value, &format!("{path}/{name}")));
                 }
             }
             Value::Array(all) => {
                 all.iter()
-                    .for_each(|value| found.extend(arrays_without_items(value, place)));
+                    .for_each(|value| found.extend(arrays_without_items(value, path)));
             }
             _ => {}
         }

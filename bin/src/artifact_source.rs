@@ -73,7 +73,7 @@ pub(crate) async fn cleanup_candidates(
 }
 
 impl ArtifactSource {
-    /// Selects the owner process or the disk as the source of the artifacts of `place`.
+    /// Selects the owner process or the disk as the source of the artifacts of `owner`.
     pub(crate) fn open(
         source: &Source,
         owner: ArtifactOwner,
@@ -98,7 +98,7 @@ impl ArtifactSource {
                 };
                 Ok(client.call(request).await?.artifacts)
             }
-            Transport::Disk(reader, place) => Ok(reader.list(place).await?),
+            Transport::Disk(reader, owner) => Ok(reader.list(owner).await?),
         }
     }
 
@@ -111,11 +111,11 @@ impl ArtifactSource {
                     name: name.to_owned(),
                 })
                 .await?),
-            Transport::Disk(reader, place) => {
-                let loaded = reader.find(place, name, None).await?;
+            Transport::Disk(reader, owner) => {
+                let loaded = reader.find(owner, name, None).await?;
                 Ok(soong_server::http::artifact_view(
                     loaded,
-                    reader.versions_of(place, name).await?,
+                    reader.versions_of(owner, name).await?,
                 )
                 .await?)
             }
@@ -132,7 +132,7 @@ impl ArtifactSource {
                 })
                 .await?
                 .versions),
-            Transport::Disk(reader, place) => Ok(reader.versions_of(place, name).await?),
+            Transport::Disk(reader, owner) => Ok(reader.versions_of(owner, name).await?),
         }
     }
 
@@ -152,8 +152,8 @@ impl ArtifactSource {
                 };
                 Ok(client.open(&request).await?)
             }
-            Transport::Disk(reader, place) => {
-                let loaded = reader.find(place, name, version).await?;
+            Transport::Disk(reader, owner) => {
+                let loaded = reader.find(owner, name, version).await?;
                 Ok(Download {
                     content_type: loaded.content_type,
                     body: loaded.body,
@@ -175,9 +175,9 @@ impl ArtifactSource {
                 };
                 Ok(client.open(&request).await?)
             }
-            Transport::Disk(reader, place) => {
+            Transport::Disk(reader, owner) => {
                 let bytes = Bytes::from(
-                    soong_server::http::docx(reader.last_version(place, name).await?).await?,
+                    soong_server::http::docx(reader.last_version(owner, name).await?).await?,
                 );
                 let body = futures::stream::once(async move { Ok(bytes) }).boxed();
                 Ok(Download {

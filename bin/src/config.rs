@@ -308,7 +308,7 @@ impl Settings {
             return Ok(());
         }
         let own = self.key_location(&["model_profiles", name, "api_key_env"]);
-        let place = own.or_else(|| self.key_location(&["model", "api_key_env"]));
+        let location = own.or_else(|| self.key_location(&["model", "api_key_env"]));
         let described = if Provider::ALL
             .into_iter()
             .any(|provider| provider.as_str() == name)
@@ -317,7 +317,7 @@ impl Settings {
         } else {
             format!("model profile \"{name}\"")
         };
-        let wanted = place.map_or_else(String::new, |place| format!(" (set at {place})"));
+        let wanted = location.map_or_else(String::new, |location| format!(" (set at {location})"));
         Err(Failure::usage(
             format!(
                 "no usable model: {}{wanted} is not set, and {described} has no base_url",
@@ -445,14 +445,14 @@ mod tests {
         }
         let text =
             "[model]\napi_key_env = \"MINE\"\n[model_profiles.small]\napi_key_env = \"OTHER\"\n";
-        for (model, place) in [
+        for (model, want) in [
             (None, "MINE (set at c:2)"),
             (Some("small"), "OTHER (set at c:4)"),
         ] {
             let refused = parse(text)
                 .check_model(model, &Environment::default())
                 .unwrap_err();
-            assert!(refused.what.contains(place), "{}", refused.what);
+            assert!(refused.what.contains(want), "{}", refused.what);
         }
     }
 }

@@ -163,12 +163,12 @@ async fn write_trace(
         goal_tree,
         sub_traces,
     } = view;
-    let place = root.join(&folder);
-    let messages_place = place.join("messages");
+    let trace_dir = root.join(&folder);
+    let messages_place = trace_dir.join("messages");
     std::fs::create_dir_all(&messages_place)
         .map_err(|error| write_failure(&messages_place, &error))?;
-    write_json(&place.join("goal.json"), goal_tree)?;
-    let (events, begun) = write_events(source, trace, &place.join("events.jsonl")).await?;
+    write_json(&trace_dir.join("goal.json"), goal_tree)?;
+    let (events, begun) = write_events(source, trace, &trace_dir.join("events.jsonl")).await?;
     let mut runs = Vec::with_capacity(begun.len());
     for (id, model) in begun {
         runs.push(RunMeta {
@@ -209,7 +209,7 @@ async fn write_trace(
         main_path,
         sub_traces,
     };
-    write_json(&place.join("meta.json"), &meta)?;
+    write_json(&trace_dir.join("meta.json"), &meta)?;
     Ok(ExportedTrace {
         trace_id: trace.trace_id.clone(),
         folder,

@@ -183,17 +183,17 @@ enum WriteTarget {
 impl WriteTarget {
     fn new(path: &Path) -> io::Result<Self> {
         // A symbolic link is kept; the file that it refers to is replaced.
-        let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let there = std::fs::metadata(&place).ok();
+        let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let there = std::fs::metadata(&target).ok();
         if there.as_ref().is_some_and(std::fs::Metadata::is_dir) {
             return Err(io::ErrorKind::IsADirectory.into());
         }
         if there.as_ref().is_some_and(|there| !there.is_file()) {
             return Ok(Self::Direct(
-                std::fs::File::options().write(true).open(place)?,
+                std::fs::File::options().write(true).open(target)?,
             ));
         }
-        let folder = place
+        let folder = target
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
@@ -205,7 +205,7 @@ impl WriteTarget {
         if let Some(rights) = rights {
             beside.as_file().set_permissions(rights)?;
         }
-        Ok(Self::Temporary(beside, place))
+        Ok(Self::Temporary(beside, target))
     }
 
     fn file(&mut self) -> &mut std::fs::File {
@@ -217,8 +217,8 @@ impl WriteTarget {
 
     fn finish(self) -> io::Result<()> {
         match self {
-            Self::Temporary(file, place) => {
-                file.persist(place).map(drop).map_err(|error| error.error)
+            Self::Temporary(file, target) => {
+                file.persist(target).map(drop).map_err(|error| error.error)
             }
             Self::Direct(_) => Ok(()),
         }

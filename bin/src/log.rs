@@ -44,8 +44,8 @@ pub(crate) enum LogTarget<'a> {
 
 /// Starts logging. To standard error: warnings; with `-v` level info; with `-vv` level debug. To
 /// the file: level info; with `-vv` level debug. Other crates are always logged at level warn.
-pub(crate) fn start(verbosity: u8, place: LogTarget<'_>) {
-    let (home, has_picture) = match place {
+pub(crate) fn start(verbosity: u8, target: LogTarget<'_>) {
+    let (home, has_picture) = match target {
         LogTarget::Nowhere => (None, true),
         LogTarget::StandardError => (None, false),
         LogTarget::Home { home, has_picture } | LogTarget::Run { home, has_picture } => {
@@ -54,7 +54,7 @@ pub(crate) fn start(verbosity: u8, place: LogTarget<'_>) {
     };
     let mut layers = Vec::new();
     if !has_picture {
-        let shows_run = matches!(place, LogTarget::Run { .. }) && verbosity == 0;
+        let shows_run = matches!(target, LogTarget::Run { .. }) && verbosity == 0;
         let quiet = if shows_run { ",soong::mcp=off" } else { "" };
         layers.push(layer(
             || Redacted(std::io::stderr()),

@@ -30,14 +30,14 @@ pub(crate) fn marks(messages: &[Message], path: &[Message]) -> Vec<String> {
             .covers
             .as_ref()
             .map(|covers| format!(" (summary of {} to {})", covers.first, covers.last));
-        let place = match () {
+        let position = match () {
             () if head == Some(sequence) => " (head)",
             () if on_path.contains(&sequence) => "",
             () if message.side_branch => " (reflection)",
             () if lineage.contains(&sequence) => " (summarized)",
             () => " (off the path)",
         };
-        format!("{}{place}", stands_for.unwrap_or_default())
+        format!("{}{position}", stands_for.unwrap_or_default())
     };
     messages.iter().map(mark).collect()
 }

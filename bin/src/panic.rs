@@ -102,7 +102,7 @@ impl PanicReport {
             at,
             thread,
             message,
-            location: place,
+            location: index,
             backtrace,
         } = self;
         format!(
@@ -112,7 +112,7 @@ impl PanicReport {
              command  {}\n\
              thread   {thread}\n\
              message  {message}\n\
-             at       {place}\n\n\
+             at       {index}\n\n\
              {backtrace}\n",
             env!("CARGO_PKG_VERSION"),
             std::env::consts::OS,

@@ -126,11 +126,11 @@ impl Source {
             }
             Self::Disk(records) => {
                 let session = records.session(session.as_str())?;
-                let place = ArtifactOwner {
+                let owner = ArtifactOwner {
                     session_id: session.session_id,
                     uid: session.uid,
                 };
-                let lists = place.scopes().map(|scope| records.reader.artifacts(&scope));
+                let lists = owner.scopes().map(|scope| records.reader.artifacts(&scope));
                 Ok(lists.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
             }
         }

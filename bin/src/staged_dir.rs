@@ -42,11 +42,11 @@ impl StagedDir {
     pub(crate) fn create(dir: &Path) -> Result<Self, Failure> {
         must_be_free(dir)?;
         let broken = |error: io::Error| write_failure(dir, &error);
-        let place = match dir.canonicalize() {
-            Ok(place) => place,
+        let target = match dir.canonicalize() {
+            Ok(target) => target,
             Err(_) => std::path::absolute(dir).map_err(broken)?,
         };
-        let (Some(above), Some(name)) = (place.parent(), place.file_name()) else {
+        let (Some(above), Some(name)) = (target.parent(), target.file_name()) else {
             return Err(Failure::usage(
                 format!("{} is not a folder name", dir.display()),
                 "Use a new folder.",
@@ -59,10 +59,7 @@ impl StagedDir {
             .prefix(&prefix)
             .tempdir_in(above)
             .map_err(broken)?;
-        Ok(Self {
-            folder,
-            target: place,
-        })
+        Ok(Self { folder, target })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -98,17 +95,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let names = || std::fs::read_dir(dir.path()).unwrap().count();
         std::fs::create_dir(dir.path().join("empty")).unwrap();
-        for (place, count) in [("empty", 1), ("new", 2), ("deep/down", 3)] {
-            let place = dir.path().join(place);
-            drop(StagedDir::create(&place).unwrap());
-            let beside = StagedDir::create(&place).unwrap();
+        for (name, count) in [("empty", 1), ("new", 2), ("deep/down", 3)] {
+            let target = dir.path().join(name);
+            drop(StagedDir::create(&target).unwrap());
+            let beside = StagedDir::create(&target).unwrap();
             std::fs::write(beside.path().join("file"), "x").unwrap();
-            assert!(!place.join("file").exists());
-            assert_eq!(beside.commit().unwrap(), place.canonicalize().unwrap());
-            assert!(place.join("file").exists());
+            assert!(!target.join("file").exists());
+            assert_eq!(beside.commit().unwrap(), target.canonicalize().unwrap());
+            assert!(target.join("file").exists());
             assert_eq!(names(), count);
             assert_eq!(
-                StagedDir::create(&place).err().map(|failure| failure.exit),
+                StagedDir::create(&target).err().map(|failure| failure.exit),
                 Some(Exit::Refused)
             );
         }

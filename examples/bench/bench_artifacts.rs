@@ -107,11 +107,11 @@ fn floor(dir: &Path, bytes: &[u8], count: usize) -> std::io::Result<f64> {
     let start = Instant::now();
     for number in 0..count {
         let aside = dir.join(format!("{number}#"));
-        let place = dir.join(format!("{number}"));
+        let target = dir.join(format!("{number}"));
         let mut file = File::create(&aside)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        std::fs::rename(&aside, &place)?;
+        std::fs::rename(&aside, &target)?;
         File::open(dir)?.sync_all()?;
         log.write_all(&[7; 4096])?;
         log.sync_data()?;
@@ -438,12 +438,12 @@ async fn main() -> Result<(), BenchError> {
     let home = tempfile::tempdir_in(dir)?;
     let runtime = open(home.path()).await?;
     let mut rows = Rows::default();
-    let place = session(&runtime, "work").await?;
+    let owner = session(&runtime, "work").await?;
     for round in 0..rounds {
-        saves(&runtime, &place, dir, round, &mut rows).await?;
+        saves(&runtime, &owner, dir, round, &mut rows).await?;
         let id = SessionId::new(format!("edits{round}"));
-        let place = session(&runtime, id.as_str()).await?;
-        edits(&runtime, &place, round, &mut rows).await?;
+        let owner = session(&runtime, id.as_str()).await?;
+        edits(&runtime, &owner, round, &mut rows).await?;
         repair(dir, &mut rows).await?;
     }
     let (listed, read) = fill(&runtime).await?;

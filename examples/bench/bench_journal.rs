@@ -185,9 +185,9 @@ impl Author {
 }
 
 fn percentile(sorted: &[Duration], share: f64) -> f64 {
-    let place = ((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1));
+    let index = ((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1));
     sorted
-        .get(place)
+        .get(index)
         .map_or(f64::NAN, |took| took.as_secs_f64() * 1e3)
 }
 

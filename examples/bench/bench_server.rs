@@ -38,8 +38,8 @@ pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
 #[tokio::main]
 async fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let number = |place: usize, default: usize| -> Result<usize, Failed> {
-        arguments.get(place).map_or(Ok(default), |text| {
+    let number = |index: usize, default: usize| -> Result<usize, Failed> {
+        arguments.get(index).map_or(Ok(default), |text| {
             text.parse()
                 .map_err(|_| format!("{text:?} is not a number").into())
         })
@@ -60,9 +60,9 @@ async fn main() -> Result<(), Failed> {
 
 /// Returns the value of a sorted list below which `share` of the values are.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let place = (sorted.len() as f64 * share) as usize;
+    let index = (sorted.len() as f64 * share) as usize;
     sorted
-        .get(place.min(sorted.len().saturating_sub(1)))
+        .get(index.min(sorted.len().saturating_sub(1)))
         .copied()
         .unwrap_or_default()
 }

@@ -79,13 +79,13 @@ async fn spawn(count: usize) -> Result<(), Failed> {
     let parent = world.parent().await?;
     let mut durable = Vec::new();
     let mut first_request_delays = Vec::new();
-    for place in 0..count + 10 {
+    for index in 0..count + 10 {
         let start = Instant::now();
-        let child = parent.spawn(ChildSpec::new(format!("{place} say"))).await?;
+        let child = parent.spawn(ChildSpec::new(format!("{index} say"))).await?;
         let is_durable = start.elapsed();
         child.wait().await?;
         // The first children initialize state that is reused.
-        if place >= 10 {
+        if index >= 10 {
             durable.push(is_durable);
             first_request_delays.push(world.model.last_call_after(start));
         }
@@ -268,9 +268,9 @@ async fn idle(count: usize) -> Result<(), Failed> {
     drop(world.spawn(&parent, AT_ONCE, "ask").await?);
     world.until_passive(AT_ONCE).await;
     let before = resident_bytes()?;
-    for place in 1..=count.div_ceil(AT_ONCE) {
+    for index in 1..=count.div_ceil(AT_ONCE) {
         drop(world.spawn(&parent, AT_ONCE, "ask").await?);
-        world.until_passive((place + 1) * AT_ONCE).await;
+        world.until_passive((index + 1) * AT_ONCE).await;
     }
     let count = count.next_multiple_of(AT_ONCE);
     let each = (resident_bytes()? - before) / count as f64 / KIB;
@@ -302,9 +302,9 @@ fn run_in_process(arguments: &[String]) -> Result<(), Failed> {
 async fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let scenario = arguments.first().map_or("all", String::as_str);
-    let number = |place: usize, default| {
+    let number = |index: usize, default| {
         arguments
-            .get(place)
+            .get(index)
             .map_or(Ok(default), |text| text.parse())
     };
     match scenario {

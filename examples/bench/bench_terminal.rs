@@ -258,38 +258,40 @@ fn rounds(
     Ok(())
 }
 
-fn alone(place: &Installation, count: usize) -> Result<(), Failed> {
+fn alone(installation: &Installation, count: usize) -> Result<(), Failed> {
     rounds("a process that does nothing (true)", count, |_| {
         let begun = Instant::now();
         Command::new("true").output()?;
         Ok(begun.elapsed())
     })?;
-    rounds("soong --version", count, |_| place.took(&["--version"]))?;
-    rounds("soong --help", count, |_| place.took(&["--help"]))?;
-    place.run(&["run", "--model", "offline", "What is here?"])?;
+    rounds("soong --version", count, |_| {
+        installation.took(&["--version"])
+    })?;
+    rounds("soong --help", count, |_| installation.took(&["--help"]))?;
+    installation.run(&["run", "--model", "offline", "What is here?"])?;
     rounds("soong tree, no owner process", count, |_| {
-        place.took(&["tree"])
+        installation.took(&["tree"])
     })?;
     rounds("soong traces list, no owner process", count, |_| {
-        place.took(&["traces", "list"])
+        installation.took(&["traces", "list"])
     })
 }
 
-fn with_owner(place: &Installation, service: &Service, count: usize) -> Result<(), Failed> {
+fn with_owner(installation: &Installation, service: &Service, count: usize) -> Result<(), Failed> {
     let task = format!("{DIVIDE}{count}");
-    let mut owner = place.command(&["run", "--session", "s", &task]);
+    let mut owner = installation.command(&["run", "--session", "s", &task]);
     let _owner = Running(owner.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
     service.wait(1 + count)?;
     rounds(
         &format!("soong tree, owner process with {count} running sub-agents"),
         count,
-        |_| place.took(&["tree"]),
+        |_| installation.took(&["tree"]),
     )?;
     rounds("soong traces list, the same", count, |_| {
-        place.took(&["traces", "list"])
+        installation.took(&["traces", "list"])
     })?;
 
-    let traces: Value = serde_json::from_str(&place.run(&["traces", "list", "--json"])?.0)?;
+    let traces: Value = serde_json::from_str(&installation.run(&["traces", "list", "--json"])?.0)?;
     let children = traces
         .as_array()
         .into_iter()
@@ -301,27 +303,28 @@ fn with_owner(place: &Installation, service: &Service, count: usize) -> Result<(
     // The last sub-agent keeps running: without any, the run would continue.
     let stopped = children.len().saturating_sub(1);
     rounds("soong traces stop, one sub-agent", stopped, |n| {
-        place.took(&["traces", "stop", children[n]])
+        installation.took(&["traces", "stop", children[n]])
     })?;
 
     rounds(
         "soong run --detach, accepted by the owner process",
         count,
         |n| {
-            let took = place.took(&["run", "--detach", "--session", &format!("r{n}"), HOLD])?;
+            let took =
+                installation.took(&["run", "--detach", "--session", &format!("r{n}"), HOLD])?;
             service.wait(1)?;
             Ok(took)
         },
     )?;
     rounds("soong traces stop, a run", count, |n| {
-        place.took(&["traces", "stop", &format!("r{n}")])
+        installation.took(&["traces", "stop", &format!("r{n}")])
     })?;
     rounds(
         &format!("soong traces stop, a run with {CHILDREN} running sub-agents"),
         count,
         |n| {
             let session = format!("d{n}");
-            place.run(&[
+            installation.run(&[
                 "run",
                 "--detach",
                 "--session",
@@ -329,16 +332,16 @@ fn with_owner(place: &Installation, service: &Service, count: usize) -> Result<(
                 &format!("{DIVIDE}{CHILDREN}"),
             ])?;
             service.wait(1 + CHILDREN)?;
-            place.took(&["traces", "stop", &session])
+            installation.took(&["traces", "stop", &session])
         },
     )?;
-    follow(place, service, count)
+    follow(installation, service, count)
 }
 
 /// Follows a run of several turns, and compares the timestamp of each event with the time its line
 /// is read.
-fn follow(place: &Installation, service: &Service, turns: usize) -> Result<(), Failed> {
-    place.run(&[
+fn follow(installation: &Installation, service: &Service, turns: usize) -> Result<(), Failed> {
+    installation.run(&[
         "run",
         "--detach",
         "--session",
@@ -346,7 +349,7 @@ fn follow(place: &Installation, service: &Service, turns: usize) -> Result<(), F
         &format!("{TURNS}{turns}"),
     ])?;
     service.wait(1)?;
-    let mut follower = place.command(&["traces", "events", "t", "--follow", "--json"]);
+    let mut follower = installation.command(&["traces", "events", "t", "--follow", "--json"]);
     let mut follower = Running(follower.stdout(Stdio::piped()).spawn()?);
     let out = follower.0.stdout.take().ok_or("no pipe")?;
     let mut times = Vec::new();
@@ -397,16 +400,16 @@ fn main() -> Result<(), Failed> {
         count * (CHILDREN + 4)
     );
     std::fs::write(dir.path().join("home/config.toml"), limits)?;
-    let place = Installation {
+    let installation = Installation {
         binary,
         dir,
         base_url: service.base_url.clone(),
     };
     println!(
         "{}, {count} rounds, ms",
-        place.run(&["--version"])?.0.trim()
+        installation.run(&["--version"])?.0.trim()
     );
     println!("{:<58} {:>8} {:>8} {:>5}", "", "median", "max", "n");
-    alone(&place, count)?;
-    with_owner(&place, &service, count)
+    alone(&installation, count)?;
+    with_owner(&installation, &service, count)
 }

@@ -318,9 +318,9 @@ impl GoalTree {
     }
 
     /// Returns the index after a goal and all its descendants.
-    fn subtree_end(&self, place: usize) -> usize {
-        let mut descendant = std::collections::HashSet::from([&self.goals[place].id]);
-        let mut end = place + 1;
+    fn subtree_end(&self, index: usize) -> usize {
+        let mut descendant = std::collections::HashSet::from([&self.goals[index].id]);
+        let mut end = index + 1;
         while let Some(goal) = self.goals.get(end)
             && goal
                 .parent_id

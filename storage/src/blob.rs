@@ -85,8 +85,8 @@ enum Backend {
 }
 
 impl BlobStore {
-    /// Opens the store at `place`. [`BlobLocation::File`] is the folder `home`, which is created if
-    /// necessary.
+    /// Opens the store at `location`. [`BlobLocation::File`] is the folder `home`, which is created
+    /// if necessary.
     ///
     /// The settings of a bucket are read from `environment`, which looks up the variables that the
     /// provider's own tools use. No request is sent, so the first operation reports an unreachable
@@ -97,17 +97,17 @@ impl BlobStore {
     /// environment is invalid, or if this build lacks the cargo feature that the location needs.
     pub fn open(
         home: &FilePath,
-        place: &BlobLocation,
+        location: &BlobLocation,
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Self, StoreError> {
-        if let Some(feature) = place.missing_feature() {
+        if let Some(feature) = location.missing_feature() {
             let error = BlobLocationError::FeatureMissing {
-                place: place.to_string(),
+                location: location.to_string(),
                 feature,
             };
             return Err(BlobError::Io(error.to_string()).into());
         }
-        let writing = match place {
+        let writing = match location {
             BlobLocation::File => Backend::Files(Files::open(home)?),
             BlobLocation::Memory => Backend::Objects(Objects::new(InMemory::new())),
             #[cfg(feature = "s3")]
@@ -118,7 +118,7 @@ impl BlobStore {
             _ => {
                 // Rejected above.
                 let _ = environment;
-                return Err(BlobError::Io(format!("{place} cannot be opened")).into());
+                return Err(BlobError::Io(format!("{location} cannot be opened")).into());
             }
         };
         let store = match &writing {
@@ -126,7 +126,7 @@ impl BlobStore {
             Backend::Objects(objects) => Arc::clone(&objects.store),
         };
         Ok(Self {
-            location: place.clone(),
+            location: location.clone(),
             store,
             backend: writing,
             locks: Arc::default(),
@@ -272,15 +272,15 @@ impl BlobStore {
         };
         // Locks are taken in sorted order, so that two concurrent deletions cannot deadlock.
         let mut sorted: Vec<usize> = (0..paths.len()).collect();
-        sorted.sort_by_key(|place| &paths[*place]);
-        sorted.dedup_by_key(|place| &paths[*place]);
+        sorted.sort_by_key(|index| &paths[*index]);
+        sorted.dedup_by_key(|index| &paths[*index]);
         let mut keys = Vec::with_capacity(sorted.len());
         for index in &sorted {
             keys.push(self.lock(&paths[*index]).await?);
         }
         let removed: HashMap<&String, Result<(), StoreError>> = sorted
             .iter()
-            .map(|place| &paths[*place])
+            .map(|index| &paths[*index])
             .zip(files.delete(keys).await?)
             .collect();
         Ok(paths

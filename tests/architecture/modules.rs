@@ -64,11 +64,11 @@ impl Crate {
         self.items(parsed.items, Some((file, folder)), at);
     }
 
-    fn items(&mut self, items: Vec<Item>, place: Option<(&Path, &Path)>, at: Segments) {
+    fn items(&mut self, items: Vec<Item>, location: Option<(&Path, &Path)>, at: Segments) {
         self.modules.entry(at.clone()).or_default();
         for item in items.into_iter().filter(|item| !is_test(attributes(item))) {
             if let Item::Mod(module) = item {
-                self.submodule(module, place, &at);
+                self.submodule(module, location, &at);
                 continue;
             }
             let here = self.modules.get_mut(&at).unwrap();
@@ -81,7 +81,7 @@ impl Crate {
         }
     }
 
-    fn submodule(&mut self, module: syn::ItemMod, place: Option<(&Path, &Path)>, at: &Segments) {
+    fn submodule(&mut self, module: syn::ItemMod, location: Option<(&Path, &Path)>, at: &Segments) {
         let name = module.ident.to_string();
         self.modules
             .get_mut(at)
@@ -91,12 +91,12 @@ impl Crate {
         let mut inner = at.clone();
         inner.push(name.clone());
         self.modules.entry(inner.clone()).or_default();
-        match (module.content, place) {
-            (Some((_, items)), place) => {
-                let folder = place.map(|(_, folder)| folder.join(&name));
+        match (module.content, location) {
+            (Some((_, items)), location) => {
+                let folder = location.map(|(_, folder)| folder.join(&name));
                 self.items(
                     items,
-                    place.map(|(file, _)| file).zip(folder.as_deref()),
+                    location.map(|(file, _)| file).zip(folder.as_deref()),
                     inner,
                 );
             }
@@ -187,15 +187,15 @@ impl Crate {
 
     /// Follows the rest of a path from a module.
     fn follow(&self, mut at: Segments, path: &[String], depth: usize) -> Option<Segments> {
-        for (place, name) in path.iter().enumerate() {
+        for (index, name) in path.iter().enumerate() {
             let module = &self.modules[&at];
-            let is_last = place + 1 == path.len();
+            let is_last = index + 1 == path.len();
             if module.children.contains(name) && !(is_last && module.items.contains(name)) {
                 at.push(name.clone());
             } else if module.items.contains(name) {
                 return Some(at);
             } else if let Some(import) = module.imported.get(name) {
-                let through = [import.as_slice(), &path[place + 1..]].concat();
+                let through = [import.as_slice(), &path[index + 1..]].concat();
                 // A name of another crate counts as defined in the module that re-exports it.
                 return self.resolve(&at, &through, depth + 1).or(Some(at));
             } else {
@@ -206,7 +206,7 @@ impl Crate {
                 let through = globs
                     .filter(|target| *target != at && depth < MAX_DEPTH)
                     .filter_map(|target| {
-                        self.follow(target.clone(), &path[place..], depth + 1)
+                        self.follow(target.clone(), &path[index..], depth + 1)
                             .filter(|to| *to != target)
                     })
                     .next();

@@ -215,7 +215,7 @@ fn names_and_messages_use_standard_terms() {
         );
     }
     for file in crate_files() {
-        if !PROMPTS.iter().any(|place| file.path.starts_with(place)) {
+        if !PROMPTS.iter().any(|prefix| file.path.starts_with(prefix)) {
             findings.extend(phrases(&file.path, code(&file).into_iter()));
         }
     }

@@ -784,8 +784,8 @@ fn environment_secret_appears_nowhere() {
     assert!(!next.body.to_string().contains(CANARY), "{}", next.body);
     next.answer(&format!("It was {CANARY}."));
     let ran = run.finish().expect_code(0);
-    for (place, text) in [("standard output", &ran.out), ("standard error", &ran.err)] {
-        assert!(!text.contains(CANARY), "{place}: {text}");
+    for (stream, text) in [("standard output", &ran.out), ("standard error", &ran.err)] {
+        assert!(!text.contains(CANARY), "{stream}: {text}");
     }
     assert!(
         ran.out.contains("lighthouse-123"),

@@ -38,11 +38,11 @@ fn divide(service: &ManualModelService) -> Request {
     );
     root.end();
     let mut children = service.take(2);
-    let place = children
+    let index = children
         .iter()
         .position(|child| child.last_message() == "asks")
         .unwrap();
-    let mut child = children.remove(place);
+    let mut child = children.remove(index);
     child.call("ask_human", &json!({ "question": QUESTION }));
     child.end();
     children.remove(0)

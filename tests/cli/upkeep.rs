@@ -337,10 +337,10 @@ fn exported_trace_is_complete_and_readable_without_soong() {
             events + folder.events.len(),
         )
     });
-    let place = beside(&world, "out").canonicalize().unwrap();
+    let target = beside(&world, "out").canonicalize().unwrap();
     let said = format!(
         "trace {demo} (sub-traces: {below}) written to {}: {} messages, {} events\n",
-        place.display(),
+        target.display(),
         count.0,
         count.1
     );

@@ -311,9 +311,9 @@ fn main() -> Result<ExitCode, Failed> {
         );
         return tokio.block_on(work).map(|()| ExitCode::SUCCESS);
     }
-    let number = |place: usize| {
+    let number = |index: usize| {
         arguments
-            .get(place)
+            .get(index)
             .map(|text| text.parse::<u64>())
             .transpose()
     };

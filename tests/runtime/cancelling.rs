@@ -139,7 +139,7 @@ async fn check_caught(
     world: &TestRuntime,
     trap: &Trap,
     model: &ScriptedModel,
-    place: &str,
+    case: &str,
 ) -> RunStatus {
     let run = trap.run.get().unwrap();
     let sprung = trap.sprung.get().unwrap();
@@ -154,29 +154,29 @@ async fn check_caught(
             assert_eq!(
                 added.status,
                 RunStatus::Cancelled,
-                "{place}: the child that was added"
+                "{case}: the child that was added"
             );
         }
-        Err(error) => assert_eq!(error.code, ErrorCode::NothingRunning, "{place}: {error}"),
+        Err(error) => assert_eq!(error.code, ErrorCode::NothingRunning, "{case}: {error}"),
     }
     for child in run.children().await.unwrap() {
-        assert!(child.status.is_terminal(), "{place}: {child:?}");
+        assert!(child.status.is_terminal(), "{case}: {child:?}");
     }
     assert_eq!(
         world.runtime().info().live_runs(),
         0,
-        "{place}: a run is alive"
+        "{case}: a run is alive"
     );
     assert_eq!(
         (model.in_flight(), model.calls()),
         (0, calls),
-        "{place}: a model call behind the cancel"
+        "{case}: a model call after the cancel"
     );
     outcome.status
 }
 
 /// Checks that a run of another session gets all permits.
-async fn check_free(world: &TestRuntime, place: &str) {
+async fn check_free(world: &TestRuntime, case: &str) {
     let other = world
         .runtime()
         .start(RunRequest::new("other").session("t"))
@@ -185,13 +185,13 @@ async fn check_free(world: &TestRuntime, place: &str) {
     assert_eq!(
         with_timeout(other.wait()).await.unwrap().output,
         "done",
-        "{place}"
+        "{case}"
     );
 }
 
 /// Runs the job with a trap, and returns the final status of the run if the trap was sprung.
 async fn spring_in_a_job(
-    place: &str,
+    case: &str,
     spawns_first: bool,
     set: impl FnOnce(RuntimeBuilder, Arc<Trap>) -> RuntimeBuilder,
 ) -> Option<RunStatus> {
@@ -215,22 +215,22 @@ async fn spring_in_a_job(
     let outcome = with_timeout(run.wait()).await.unwrap();
     let mut caught = None;
     if trap.is_sprung() {
-        caught = Some(check_caught(&world, &trap, &model, place).await);
-        assert_eq!(caught, Some(outcome.status), "{place}");
+        caught = Some(check_caught(&world, &trap, &model, case).await);
+        assert_eq!(caught, Some(outcome.status), "{case}");
     } else {
         assert_eq!(
             outcome.status,
             RunStatus::Completed,
-            "{place}: {:?}",
+            "{case}: {:?}",
             outcome.error
         );
     }
     assert!(
         !tasks.lock().unwrap().contains(&"added".to_owned()),
-        "{place}: the child that was added begins nothing"
+        "{case}: the added child begins nothing"
     );
     check_session(world.runtime(), run.session_id()).await;
-    check_free(&world, place).await;
+    check_free(&world, case).await;
     drop((run, trap));
     world.finish().await;
     caught
@@ -253,17 +253,15 @@ fn spring_in_turn(
     run_until_false(async |number| {
         let nth = number.div_ceil(2);
         let spawns_first = number % 2 == 0;
-        let place = format!("{what} number {nth}, spawns first: {spawns_first}");
-        let caught = spring_in_a_job(&place, spawns_first, |builder, trap| {
-            set(builder, trap, nth)
-        })
-        .await;
+        let case = format!("{what} number {nth}, spawns first: {spawns_first}");
+        let caught =
+            spring_in_a_job(&case, spawns_first, |builder, trap| set(builder, trap, nth)).await;
         tally.sprung.fetch_add(u64::from(caught.is_some()), SeqCst);
         match caught {
             None => return false,
             Some(RunStatus::Completed) => tally.completed.fetch_add(1, SeqCst),
             Some(status) => {
-                assert_eq!(status, RunStatus::Cancelled, "{place}");
+                assert_eq!(status, RunStatus::Cancelled, "{case}");
                 0
             }
         };
@@ -528,7 +526,7 @@ async fn run_cancelled_during_a_slow_step_accepts_no_more_children() {
         assert_eq!(
             model.calls(),
             after,
-            "{what}: a model call behind the cancel"
+            "{what}: a model call after the cancel"
         );
         check_session(world.runtime(), run.session_id()).await;
         check_free(&world, what).await;

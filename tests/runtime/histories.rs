@@ -416,8 +416,8 @@ impl History {
 }
 
 fn pick(messages: &[Message], part: u8) -> Option<u64> {
-    let place = usize::from(part) * messages.len() / 256;
-    messages.get(place).map(|message| message.sequence)
+    let index = usize::from(part) * messages.len() / 256;
+    messages.get(index).map(|message| message.sequence)
 }
 
 /// Computes the main path from the parent links and summaries alone.

@@ -366,8 +366,8 @@ async fn unreadable_hooks_file_prevents_opening_the_home() {
 async fn project_hooks_are_not_read() {
     let tool = StampTool::new();
     let world = world(stamping(), &tool, json!({})).await;
-    for place in ["hooks.json", ".soong-agent/hooks.json", "config.toml"] {
-        let path = world.project().join(place);
+    for file in ["hooks.json", ".soong-agent/hooks.json", "config.toml"] {
+        let path = world.project().join(file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let deny = command(r#"touch ran; echo '{"decision": "deny"}'"#);
         std::fs::write(

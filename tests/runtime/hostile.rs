@@ -121,7 +121,7 @@ fn gullible(orders: &OrderText) -> Arc<ScriptedModel> {
             .messages
             .iter()
             .rposition(|message| message.role == Role::Assistant);
-        let news = &request.messages[answered.map_or(0, |place| place + 1)..];
+        let news = &request.messages[answered.map_or(0, |index| index + 1)..];
         let found: Vec<Value> = news
             .iter()
             .flat_map(|message| orders_in(&message.content))
@@ -274,7 +274,7 @@ async fn follow(
     match channel {
         Channel::File => std::fs::write(scene.project().join("orders.md"), &text).unwrap(),
         Channel::Artifact => {
-            let place = ArtifactOwner {
+            let owner = ArtifactOwner {
                 session_id: SessionId::new(session.as_str()),
                 uid: "local".into(),
             };
@@ -290,7 +290,7 @@ async fn follow(
             world
                 .runtime()
                 .artifacts()
-                .put(&place, ORDERS_ARTIFACT, "text/markdown", text.into())
+                .put(&owner, ORDERS_ARTIFACT, "text/markdown", text.into())
                 .await
                 .unwrap();
         }
@@ -441,10 +441,10 @@ async fn outcomes(runtime: &Runtime, run: &RunHandle) -> Vec<String> {
         .enumerate()
         .filter(|(_, message)| !message.tool_calls.is_empty())
         .nth(1);
-    let Some((place, calling_message)) = ordered else {
+    let Some((index, calling_message)) = ordered else {
         return Vec::new();
     };
-    let results: HashMap<&str, &str> = messages[place + 1..]
+    let results: HashMap<&str, &str> = messages[index + 1..]
         .iter()
         .take_while(|message| message.role == Role::Tool)
         .map(|message| {
@@ -480,7 +480,7 @@ async fn last_words(runtime: &Runtime, run: &RunHandle) -> Vec<String> {
 
 /// Checks that no event, message, trace or artifact of a session contains a canary.
 async fn no_canary(name: &str, streamed: &str, runtime: &Runtime, session: &SessionId) {
-    let mut places = vec![("the event stream", streamed.to_owned())];
+    let mut texts = vec![("the event stream", streamed.to_owned())];
     let filter = TraceFilter {
         session_id: Some(session.clone()),
         ..TraceFilter::default()
@@ -497,24 +497,24 @@ async fn no_canary(name: &str, streamed: &str, runtime: &Runtime, session: &Sess
             .messages(&trace.trace_id, MessagePath::All)
             .await
             .unwrap();
-        places.push(("messages", serde_json::to_string(&messages).unwrap()));
-        places.push(("a trace", serde_json::to_string(&trace).unwrap()));
+        texts.push(("messages", serde_json::to_string(&messages).unwrap()));
+        texts.push(("a trace", serde_json::to_string(&trace).unwrap()));
     }
-    let place = runtime.artifacts().owner(session).await.unwrap();
-    for artifact in runtime.artifacts().list(&place).await.unwrap() {
-        let text = with_timeout(runtime.artifacts().load(&place, &artifact.key(), None))
+    let owner = runtime.artifacts().owner(session).await.unwrap();
+    for artifact in runtime.artifacts().list(&owner).await.unwrap() {
+        let text = with_timeout(runtime.artifacts().load(&owner, &artifact.key(), None))
             .await
             .unwrap()
             .text()
             .await
             .unwrap();
-        places.push(("an artifact", text));
+        texts.push(("an artifact", text));
     }
-    for (place, text) in places {
+    for (source, text) in texts {
         let found = text
             .find(CANARY)
             .map(|at| text[at..].chars().take(24).collect::<String>());
-        assert_eq!(found, None, "{name}: {place}");
+        assert_eq!(found, None, "{name}: {source}");
     }
 }
 

@@ -166,7 +166,7 @@ async fn cancelling_one_child_does_not_affect_its_siblings() {
         .await
         .unwrap();
     let spawned =
-        join_all((0..20).map(|place| parent.spawn(ChildSpec::new(place.to_string())))).await;
+        join_all((0..20).map(|index| parent.spawn(ChildSpec::new(index.to_string())))).await;
     let children: Vec<RunHandle> = spawned.into_iter().map(Result::unwrap).collect();
     wait_until("all are asked", || model.in_flight() == 20).await;
     with_timeout(children[7].cancel()).await.unwrap();
@@ -183,11 +183,11 @@ async fn cancelling_one_child_does_not_affect_its_siblings() {
         19
     );
     signal.notify_waiters();
-    for (place, child) in children.iter().enumerate().filter(|(place, _)| *place != 7) {
+    for (index, child) in children.iter().enumerate().filter(|(index, _)| *index != 7) {
         assert_eq!(
             with_timeout(child.wait()).await.unwrap().output,
             "done",
-            "child {place}"
+            "child {index}"
         );
     }
     parent.finish("all done").unwrap();
@@ -213,9 +213,9 @@ async fn two_thousand_short_children_leak_no_permit_and_no_actor() {
             .start(RunRequest::driven("drive").session("s"))
             .await
             .unwrap();
-        let one = async |place: usize| {
+        let one = async |index: usize| {
             let child = parent
-                .spawn(ChildSpec::new(place.to_string()))
+                .spawn(ChildSpec::new(index.to_string()))
                 .await
                 .unwrap();
             with_timeout(child.wait()).await.unwrap().status

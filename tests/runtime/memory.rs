@@ -724,10 +724,10 @@ async fn crash_during_reflection_stores_experiences_once() {
                 .await
                 .unwrap();
             let outcome = with_timeout(look.wait()).await.unwrap();
-            let place = format!("{point:?} number {nth}");
+            let case = format!("{point:?} number {nth}");
             assert_eq!(
                 outcome.output, "learned: ex_005; helpful: ex_001",
-                "{place}: {:?}",
+                "{case}: {:?}",
                 outcome.error
             );
             let kept = book(&world);
@@ -737,9 +737,9 @@ async fn crash_during_reflection_stores_experiences_once() {
                     kept.matches("helpful: 13").count()
                 ),
                 (5, 1),
-                "{place}: {kept}"
+                "{case}: {kept}"
             );
-            assert_eq!(path(&world, &SessionId::new("s")).await, before, "{place}");
+            assert_eq!(path(&world, &SessionId::new("s")).await, before, "{case}");
             check_session(world.runtime(), &SessionId::new("s")).await;
             world.finish().await;
         }

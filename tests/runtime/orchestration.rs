@@ -69,11 +69,11 @@ async fn explore_runs_children_in_parallel_and_joins_in_task_order() {
         .collect();
     assert_eq!(summaries, ["found a", "found b", "found c"]);
     let children = run.children().await.unwrap();
-    for (place, child) in children.iter().enumerate() {
+    for (index, child) in children.iter().enumerate() {
         assert!(child.trace_id.as_str().starts_with(&format!(
             "{}@explore-{:03}-",
             run.trace_id(),
-            place + 1
+            index + 1
         )));
         assert_eq!(
             (child.depth, child.settings.agent_type.as_str()),
@@ -178,10 +178,10 @@ async fn two_hundred_children_run_at_most_sixteen_at_a_time() {
     let run = world.runtime().start(start("many")).await.unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
     let results: Value = serde_json::from_str(&outcome.output).unwrap();
-    for (place, result) in results["results"].as_array().unwrap().iter().enumerate() {
+    for (index, result) in results["results"].as_array().unwrap().iter().enumerate() {
         assert_eq!(
             (result["status"].as_str(), result["summary"].as_str()),
-            (Some("completed"), Some(&*place.to_string()))
+            (Some("completed"), Some(&*index.to_string()))
         );
     }
     assert!(

@@ -24,14 +24,14 @@ use crate::support::{
     world::{TestRuntime, kinds, read_to_end, wait_for_permissions, wait_until, with_timeout},
 };
 
-fn stamp(word: &str, place: &str) -> Value {
-    json!({"word": word, "place": place})
+fn stamp(word: &str, folder: &str) -> Value {
+    json!({"word": word, "place": folder})
 }
 
 /// Model that stamps one word per turn, and then answers with the last result.
 fn stamping(words: &'static [(&'static str, &'static str)]) -> Arc<ScriptedModel> {
     scripted_model(move |request| match words.get(assistant_count(request)) {
-        Some((word, place)) => Turn::call("stamp", stamp(word, place)),
+        Some((word, folder)) => Turn::call("stamp", stamp(word, folder)),
         None => Turn::say(last_of(request)),
     })
 }
@@ -192,13 +192,13 @@ async fn run_waits_for_permission_and_resumes_when_granted() {
         "tool_completed",
         "run_completed",
     ];
-    let places = order.map(|kind| {
+    let positions = order.map(|kind| {
         kinds
             .iter()
             .position(|other| *other == kind)
             .unwrap_or_else(|| panic!("{kinds:?}"))
     });
-    assert!(places.is_sorted(), "{kinds:?}");
+    assert!(positions.is_sorted(), "{kinds:?}");
     assert_eq!(tool.done(), ["one"]);
     check_session(runtime, run.session_id()).await;
     world.finish().await;
@@ -448,7 +448,7 @@ async fn session_permission_covers_waiting_but_not_sensitive_calls() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn preapproved_calls_request_no_permission() {
-    for (allow, of_run, place, free) in [
+    for (allow, of_run, folder, free) in [
         ("stamp", true, "a", true),
         ("stamp:/folder/a", true, "a", true),
         ("stamp:/folder/a", false, "a", true),
@@ -460,12 +460,12 @@ async fn preapproved_calls_request_no_permission() {
         if !of_run {
             config.permissions.allow.push(allow.to_owned());
         }
-        let place: &'static str = place;
+        let folder: &'static str = folder;
         let model =
             scripted_model(
                 move |request| match (is_parent(request), assistant_count(request)) {
                     (true, 0) => Turn::call("agent", json!({"task": "x"})),
-                    (false, 0) => Turn::call("stamp", stamp("one", place)),
+                    (false, 0) => Turn::call("stamp", stamp("one", folder)),
                     _ => Turn::say(last_of(request)),
                 },
             );

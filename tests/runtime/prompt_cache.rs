@@ -110,14 +110,14 @@ async fn fan_out(
 
 /// Returns the number of tokens of the blocks that the prompts have in common at their beginning.
 fn shared_tokens(counted: &[Counted]) -> usize {
-    let is_shared = |place: &usize| {
+    let is_shared = |index: &usize| {
         counted
             .iter()
-            .all(|other| other.blocks[*place] == counted[0].blocks[*place])
+            .all(|other| other.blocks[*index] == counted[0].blocks[*index])
     };
     let shared = (0..counted[0].blocks.len())
         .take_while(is_shared)
-        .map(|place| counted[0].blocks[place].len());
+        .map(|index| counted[0].blocks[index].len());
     shared.sum::<usize>() / 4
 }
 

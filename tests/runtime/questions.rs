@@ -102,7 +102,7 @@ async fn run_waits_for_an_answer_and_resumes_with_it() {
     assert_eq!(unknown.code, ErrorCode::QuestionNotFound);
     let events = read_to_end(run.events().unwrap()).await;
     let kinds = kinds(&events);
-    let place = |kind: &str| {
+    let position_of = |kind: &str| {
         kinds
             .iter()
             .position(|other| *other == kind)
@@ -116,8 +116,8 @@ async fn run_waits_for_an_answer_and_resumes_with_it() {
         "tool_completed",
         "run_resumed",
     ];
-    let places: Vec<usize> = order.iter().map(|kind| place(kind)).collect();
-    assert!(places.is_sorted(), "{kinds:?}");
+    let positions: Vec<usize> = order.iter().map(|kind| position_of(kind)).collect();
+    assert!(positions.is_sorted(), "{kinds:?}");
     let person = runtime
         .traces()
         .get(run.trace_id())

@@ -350,15 +350,15 @@ async fn crash_neither_repeats_a_reflection_nor_stops_the_run() {
             let world = open(model, |builder| small(builder).fault_hook(hook)).await;
             let run = world.runtime().start(request()).await.unwrap();
             let outcome = with_timeout(run.wait()).await.unwrap();
-            let place = format!("{point:?} number {nth}");
-            assert_eq!(outcome.output, "read", "{place}: {:?}", outcome.error);
-            assert_eq!(calls.load(SeqCst), 1, "{place}");
+            let case = format!("{point:?} number {nth}");
+            assert_eq!(outcome.output, "read", "{case}: {:?}", outcome.error);
+            assert_eq!(calls.load(SeqCst), 1, "{case}");
             let (started, ended) = reflections(&stored(world.runtime(), run.trace_id()).await);
-            assert_eq!((started.len(), ended.len()), (1, 1), "{place}");
+            assert_eq!((started.len(), ended.len()), (1, 1), "{case}");
             // A reflection that was cut off by the crash may have written nothing.
             assert!(
                 experiences(&world) == 1 || ended[0].is_some(),
-                "{place}: {ended:?}"
+                "{case}: {ended:?}"
             );
             check_session(world.runtime(), &SessionId::new("s")).await;
             world.finish().await;

@@ -70,8 +70,8 @@ fn talk() -> Turn {
 
 /// Returns these tool calls, with all secrets as text and as reasoning.
 fn call(turn: usize, calls: &[(&str, Value)]) -> Turn {
-    let call = |(place, (name, arguments)): (usize, &(&str, Value))| ToolCall {
-        id: format!("call_{turn}_{place}"),
+    let call = |(index, (name, arguments)): (usize, &(&str, Value))| ToolCall {
+        id: format!("call_{turn}_{index}"),
         name: (*name).to_owned(),
         arguments: arguments.to_string(),
     };
@@ -370,16 +370,16 @@ async fn ask_all(search: &mut Search, runtime: &Runtime) {
         );
     }
     for session in sessions.items {
-        let place = runtime
+        let owner = runtime
             .artifacts()
             .owner(&session.session_id)
             .await
             .unwrap();
-        for artifact in runtime.artifacts().list(&place).await.unwrap() {
+        for artifact in runtime.artifacts().list(&owner).await.unwrap() {
             search.look("artifacts", json(json!(artifact)));
             let text = runtime
                 .artifacts()
-                .load(&place, &artifact.key(), None)
+                .load(&owner, &artifact.key(), None)
                 .await
                 .unwrap()
                 .text()

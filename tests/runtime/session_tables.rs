@@ -82,16 +82,16 @@ async fn cancelling_queued_runs_keeps_the_order_of_the_others() {
             wait_until("the first is at work", || model.in_flight() == 1).await;
             if at_once {
                 with_timeout(futures::future::join_all(
-                    order.iter().map(|place| waiting[*place].cancel()),
+                    order.iter().map(|index| waiting[*index].cancel()),
                 ))
                 .await;
             } else {
-                for place in order {
-                    with_timeout(waiting[*place].cancel()).await.unwrap();
+                for index in order {
+                    with_timeout(waiting[*index].cancel()).await.unwrap();
                 }
             }
-            for place in order {
-                let run = &waiting[*place];
+            for index in order {
+                let run = &waiting[*index];
                 let outcome = with_timeout(run.wait()).await.unwrap();
                 assert_eq!(
                     (outcome.status, outcome.end_reason),
@@ -122,10 +122,10 @@ async fn cancelling_queued_runs_keeps_the_order_of_the_others() {
                 "first",
                 "{row}"
             );
-            for (place, name) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
-                if !order.contains(&place) {
+            for (index, name) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
+                if !order.contains(&index) {
                     assert_eq!(
-                        with_timeout(waiting[place].wait()).await.unwrap().output,
+                        with_timeout(waiting[index].wait()).await.unwrap().output,
                         name,
                         "{row}"
                     );

@@ -47,9 +47,9 @@ async fn runs_of_a_session_execute_sequentially_in_order() {
         go.notify_one();
         assert_eq!(with_timeout(run.wait()).await.unwrap().output, want);
     }
-    for (place, stream) in streams.into_iter().enumerate() {
+    for (index, stream) in streams.into_iter().enumerate() {
         let events = read_to_end(stream).await;
-        let begin: &[&str] = if place == 0 {
+        let begin: &[&str] = if index == 0 {
             &["loop_started"]
         } else {
             &["run_queued", "run_dequeued", "loop_started"]
@@ -738,7 +738,7 @@ async fn system_message_of_a_start_is_its_system_prompt() {
             .as_deref(),
         Some("Answer in one word.")
     );
-    for (request, place) in [
+    for (request, want) in [
         (request().messages([system(), system()]), "messages[1]"),
         (
             request().messages([given(Role::User, "earlier"), system()]),
@@ -752,7 +752,7 @@ async fn system_message_of_a_start_is_its_system_prompt() {
         let error = world.runtime().start(request).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::ValidationError);
         assert!(
-            error.message.starts_with(place) && error.message.ends_with("use `system_prompt`"),
+            error.message.starts_with(want) && error.message.ends_with("use `system_prompt`"),
             "{error}"
         );
     }

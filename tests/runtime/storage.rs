@@ -206,7 +206,7 @@ async fn artifact_is_stored_once_by_name_and_can_be_read_back() {
         outcome.output
     );
     assert_eq!(outcome.artifacts.len(), 1);
-    let place = world
+    let owner = world
         .runtime()
         .artifacts()
         .owner(run.session_id())
@@ -214,7 +214,7 @@ async fn artifact_is_stored_once_by_name_and_can_be_read_back() {
         .unwrap();
     let service = world.runtime().artifacts().service();
     let loaded = service
-        .load(&place, "task_plan", None)
+        .load(&owner, "task_plan", None)
         .await
         .unwrap()
         .unwrap();
@@ -235,7 +235,7 @@ async fn artifact_is_stored_once_by_name_and_can_be_read_back() {
     assert_eq!(std::fs::read(file).unwrap(), bytes);
     assert!(
         service
-            .load(&place, "nothing", None)
+            .load(&owner, "nothing", None)
             .await
             .unwrap()
             .is_none()

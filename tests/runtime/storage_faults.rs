@@ -402,8 +402,8 @@ fn job_result_is_the_same_if_any_file_write_fails() {
         let rejected = AtomicU64::new(0);
         let files = run_until_false(async |nth| {
             let plan = FaultPlan::new();
-            let place = format!("{point}@{nth}=fail");
-            plan.add(&place).unwrap();
+            let rule = format!("{point}@{nth}=fail");
+            plan.add(&rule).unwrap();
             let world = TestRuntime::with(job(), |builder| {
                 builder
                     .config(quick_non_durable_config())
@@ -412,7 +412,7 @@ fn job_result_is_the_same_if_any_file_write_fails() {
             .await;
             rejected.fetch_add(do_the_job(&world, None).await, SeqCst);
             let is_reached = plan.hit_count(point) >= nth;
-            check_home(world, &place).await;
+            check_home(world, &rule).await;
             is_reached
         });
         let rejected = rejected.load(SeqCst);

@@ -586,10 +586,10 @@ async fn oversized_results_are_shortened_and_stored_completely() {
     assert!(output.len() < 14_000, "{}", output.len());
     let short: Value = serde_json::from_str(&output).unwrap();
     let note = short["note"].as_str().unwrap();
-    for (place, result) in short["results"].as_array().unwrap().iter().enumerate() {
+    for (index, result) in short["results"].as_array().unwrap().iter().enumerate() {
         let summary = result["summary"].as_str().unwrap();
         assert!(
-            summary.starts_with(&format!("task {place}: yyy")) && summary.ends_with('…'),
+            summary.starts_with(&format!("task {index}: yyy")) && summary.ends_with('…'),
             "{summary}"
         );
     }

@@ -94,18 +94,18 @@ async fn run_recovers_from_the_journal_after_a_crash_at_any_point() {
                     .await
                     .unwrap();
                 let outcome = with_timeout(run.wait()).await.unwrap();
-                let place = format!("{point:?} number {nth} of_root={of_root}");
+                let case = format!("{point:?} number {nth} of_root={of_root}");
                 assert_eq!(
                     (outcome.status, outcome.output.as_str()),
                     (RunStatus::Completed, "the end"),
-                    "{place}"
+                    "{case}"
                 );
                 let events = stored(world.runtime(), run.trace_id()).await;
                 let saved = events
                     .iter()
                     .filter(|event| event.event.kind() == "artifact_saved")
                     .count();
-                assert_eq!(saved, 1, "{place}");
+                assert_eq!(saved, 1, "{case}");
                 let messages = world
                     .runtime()
                     .traces()
@@ -113,8 +113,8 @@ async fn run_recovers_from_the_journal_after_a_crash_at_any_point() {
                     .await
                     .unwrap();
                 // system, user, two messages for each of three tool turns, and the answer
-                assert_eq!(messages.len(), 9, "{place}");
-                assert_eq!(run.children().await.unwrap().len(), 2, "{place}");
+                assert_eq!(messages.len(), 9, "{case}");
+                assert_eq!(run.children().await.unwrap().len(), 2, "{case}");
                 check_session(world.runtime(), run.session_id()).await;
                 world.finish().await;
             }

@@ -429,8 +429,9 @@ async fn journal_is_in_the_home_if_the_project_cannot_store_it() {
             },
         ),
     ];
-    for (what, place, prepare) in cases {
-        let mut world = TestRuntime::with(planner(), |builder| builder.task_journals(place)).await;
+    for (what, location, prepare) in cases {
+        let mut world =
+            TestRuntime::with(planner(), |builder| builder.task_journals(location)).await;
         prepare(&world);
         let before: Vec<_> = fs::read_dir(world.project())
             .unwrap()

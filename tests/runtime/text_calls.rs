@@ -25,8 +25,8 @@ async fn answers(
 ) -> (Arc<soong::RunOutcome>, Vec<String>, Vec<String>) {
     let answers = std::sync::Mutex::new(answers.into_iter().map(Some).collect::<Vec<_>>());
     let model = scripted_model(move |request| {
-        let place = assistant_count(request);
-        answers.lock().unwrap()[place]
+        let index = assistant_count(request);
+        answers.lock().unwrap()[index]
             .take()
             .expect("no further answer is expected")
     });

@@ -346,7 +346,7 @@ async fn ask(
         Command::SaveArtifact | Command::EditArtifact | Command::DeleteArtifact => {
             let run = begin(runtime, "hello").await;
             with_timeout(run.wait()).await.unwrap();
-            let place = runtime
+            let owner = runtime
                 .artifacts()
                 .owner(&SessionId::new("s"))
                 .await
@@ -354,7 +354,7 @@ async fn ask(
             let save = async || {
                 runtime
                     .artifacts()
-                    .put(&place, "note", "text/plain", "one".into())
+                    .put(&owner, "note", "text/plain", "one".into())
                     .await
             };
             if command != Command::SaveArtifact {
@@ -364,13 +364,13 @@ async fn ask(
             match command {
                 Command::SaveArtifact => drop(insist(save).await),
                 Command::EditArtifact => {
-                    insist(async || runtime.artifacts().edit(&place, "note", "one", "two").await)
+                    insist(async || runtime.artifacts().edit(&owner, "note", "one", "two").await)
                         .await;
                 }
-                _ => drop(insist(async || runtime.artifacts().delete(&place, "note").await).await),
+                _ => drop(insist(async || runtime.artifacts().delete(&owner, "note").await).await),
             }
             plan.clear();
-            let found = runtime.artifacts().list(&place).await.unwrap();
+            let found = runtime.artifacts().list(&owner).await.unwrap();
             assert_eq!(
                 found.len(),
                 usize::from(command != Command::DeleteArtifact),

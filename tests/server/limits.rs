@@ -151,7 +151,7 @@ async fn early_response_keeps_or_closes_the_connection() {
             // except after bodies above 256 KiB.
             connection.send(&head, &vec![b'x'; size]);
             let (answer, _) = connection.answer();
-            let place = format!("{path} {media} {size}: {answer}");
+            let case = format!("{path} {media} {size}: {answer}");
             let want = if size == 10 && status == 413 {
                 "http/1.1 4".to_owned()
             } else {
@@ -159,18 +159,15 @@ async fn early_response_keeps_or_closes_the_connection() {
             };
             assert!(
                 answer.starts_with(&want) || size > 256 * 1_024 && answer.is_empty(),
-                "{place}"
+                "{case}"
             );
             let again = format!("GET /health/live HTTP/1.1\r\nhost: {addr}");
             if answer.contains("\r\nconnection: close\r\n") || answer.is_empty() {
-                assert!(size > 10, "a small body is read: {place}");
-                assert_eq!(connection.answer().0, "", "announced, and done: {place}");
+                assert!(size > 10, "a small body is read: {case}");
+                assert_eq!(connection.answer().0, "", "announced, and done: {case}");
             } else {
-                assert!(connection.send(&again, b""), "{place}");
-                assert!(
-                    connection.answer().0.starts_with("http/1.1 200 "),
-                    "{place}"
-                );
+                assert!(connection.send(&again, b""), "{case}");
+                assert!(connection.answer().0.starts_with("http/1.1 200 "), "{case}");
             }
         }
     }

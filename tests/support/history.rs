@@ -25,7 +25,7 @@ pub fn check_run(events: &[Arc<EventRecord>]) {
     let never_began = kinds.last() != Some(&"run_completed") && !kinds.contains(&"loop_started");
     if !never_began {
         assert_eq!(
-            first_work.map(|place| kinds[place]),
+            first_work.map(|index| kinds[index]),
             Some("loop_started"),
             "{kinds:?}"
         );
@@ -34,15 +34,15 @@ pub fn check_run(events: &[Arc<EventRecord>]) {
         .iter()
         .enumerate()
         .filter(|(_, event)| event.event.is_terminal())
-        .map(|(place, _)| place)
+        .map(|(index, _)| index)
         .collect();
     assert_eq!(
         terminal,
         [events.len() - 1],
         "one terminal event, and it is the last: {kinds:?}"
     );
-    for (place, event) in events.iter().enumerate() {
-        assert_eq!(event.run_seq, Some(place as u64 + 1), "{kinds:?}");
+    for (index, event) in events.iter().enumerate() {
+        assert_eq!(event.run_seq, Some(index as u64 + 1), "{kinds:?}");
     }
     let mut open: HashMap<&str, i32> = HashMap::new();
     let mut children: HashMap<String, i32> = HashMap::new();
@@ -110,8 +110,8 @@ pub fn check_messages(messages: &[Message]) {
         assert!(!message.partial, "a partial message is on the main path");
         if message.role == Role::Tool {
             let id = message.tool_call_id.clone().unwrap();
-            let place = owed.iter().position(|call| *call == id);
-            owed.remove(place.unwrap_or_else(|| panic!("{id} is answered but was not requested")));
+            let index = owed.iter().position(|call| *call == id);
+            owed.remove(index.unwrap_or_else(|| panic!("{id} is answered but was not requested")));
         } else {
             assert!(
                 owed.is_empty(),
@@ -155,10 +155,10 @@ pub async fn stored(runtime: &Runtime, trace: &TraceId) -> Vec<Arc<EventRecord>>
             events.push(event);
         }
     }
-    for (place, event) in events.iter().enumerate() {
+    for (index, event) in events.iter().enumerate() {
         assert_eq!(
             event.event_id,
-            first + place as u64,
+            first + index as u64,
             "event ids have no gap"
         );
     }

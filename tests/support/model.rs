@@ -85,8 +85,8 @@ impl Turn {
 }
 
 fn tool_calls(turn: usize, calls: Vec<(&'static str, serde_json::Value)>) -> Vec<ToolCall> {
-    let call = |(place, (name, arguments)): (usize, (&str, serde_json::Value))| ToolCall {
-        id: format!("call_{turn}_{place}"),
+    let call = |(index, (name, arguments)): (usize, (&str, serde_json::Value))| ToolCall {
+        id: format!("call_{turn}_{index}"),
         name: name.into(),
         arguments: arguments
             .as_str()

@@ -19,23 +19,23 @@ use serde_json::Value;
 /// - An assistant message has content or calls.
 pub fn openai(messages: &[Value]) -> Result<(), String> {
     let mut open: BTreeSet<&str> = BTreeSet::new();
-    for (place, message) in messages.iter().enumerate() {
+    for (index, message) in messages.iter().enumerate() {
         let role = message["role"].as_str().unwrap_or_default();
         if role == "tool" {
             let id = message["tool_call_id"].as_str().unwrap_or_default();
             if !open.remove(id) {
                 return Err(format!(
-                    "messages.{place}: a tool message for {id:?}, which is no open call right before"
+                    "messages.{index}: a tool message for {id:?}, which is no open call right before"
                 ));
             }
             if !message["content"].is_string() && !message["content"].is_array() {
-                return Err(format!("messages.{place}: a tool message without content"));
+                return Err(format!("messages.{index}: a tool message without content"));
             }
             continue;
         }
         if !open.is_empty() {
             return Err(format!(
-                "messages.{place}: calls {open:?} have no tool message before it"
+                "messages.{index}: calls {open:?} have no tool message before it"
             ));
         }
         match role {
@@ -45,17 +45,17 @@ pub fn openai(messages: &[Value]) -> Result<(), String> {
                 open = ids.into_iter().collect();
                 if open.len() != number || open.contains("") {
                     return Err(format!(
-                        "messages.{place}: ids of calls are missing or come twice"
+                        "messages.{index}: ids of calls are missing or come twice"
                     ));
                 }
                 if number == 0 && texts(message).is_empty() {
                     return Err(format!(
-                        "messages.{place}: an assistant message with neither content nor calls"
+                        "messages.{index}: an assistant message with neither content nor calls"
                     ));
                 }
             }
             "user" | "system" | "developer" => {}
-            other => return Err(format!("messages.{place}: there is no role {other:?}")),
+            other => return Err(format!("messages.{index}: there is no role {other:?}")),
         }
     }
     if open.is_empty() {
@@ -78,9 +78,9 @@ pub fn anthropic(messages: &[Value]) -> Result<(), String> {
         return Err("the first message is not from the user".to_owned());
     }
     let mut pending: Vec<&str> = Vec::new();
-    for (place, turn) in turns.iter().enumerate() {
-        if place > 0 && turns[place - 1].role == turn.role {
-            return Err(format!("turn {place}: roles do not alternate"));
+    for (index, turn) in turns.iter().enumerate() {
+        if index > 0 && turns[index - 1].role == turn.role {
+            return Err(format!("turn {index}: roles do not alternate"));
         }
         let results = turn.blocks.iter().filter_map(|block| match block {
             Block::ToolResult(id) => Some(*id),
@@ -93,14 +93,14 @@ pub fn anthropic(messages: &[Value]) -> Result<(), String> {
             .all(|block| matches!(block, Block::ToolResult(_)))
         {
             return Err(format!(
-                "turn {place}: tool_result blocks do not come first"
+                "turn {index}: tool_result blocks do not come first"
             ));
         }
         answered.sort_unstable();
         pending.sort_unstable();
         if answered != pending {
             return Err(format!(
-                "turn {place}: tool_use {pending:?} right before, tool_result {answered:?} here"
+                "turn {index}: tool_use {pending:?} right before, tool_result {answered:?} here"
             ));
         }
         let uses = turn.blocks.iter().filter_map(|block| match block {
@@ -111,7 +111,7 @@ pub fn anthropic(messages: &[Value]) -> Result<(), String> {
         let different: BTreeSet<&str> = pending.iter().copied().collect();
         if different.len() != pending.len() || different.contains("") {
             return Err(format!(
-                "turn {place}: ids of tool_use blocks are missing or come twice"
+                "turn {index}: ids of tool_use blocks are missing or come twice"
             ));
         }
     }
@@ -138,7 +138,7 @@ enum Block<'a> {
 /// are merged.
 fn turns(messages: &[Value]) -> Result<Vec<Turn<'_>>, String> {
     let mut turns: Vec<Turn<'_>> = Vec::new();
-    for (place, message) in messages.iter().enumerate() {
+    for (index, message) in messages.iter().enumerate() {
         let text = texts(message).into_iter().map(|_| Block::Text);
         let (role, blocks): (_, Vec<Block<'_>>) = match message["role"].as_str().unwrap_or_default()
         {
@@ -155,10 +155,10 @@ fn turns(messages: &[Value]) -> Result<Vec<Turn<'_>>, String> {
                 text.chain(call_ids(message).into_iter().map(Block::ToolUse))
                     .collect(),
             ),
-            other => return Err(format!("messages.{place}: there is no role {other:?}")),
+            other => return Err(format!("messages.{index}: there is no role {other:?}")),
         };
         if blocks.is_empty() {
-            return Err(format!("messages.{place}: its content is empty"));
+            return Err(format!("messages.{index}: its content is empty"));
         }
         match turns.last_mut().filter(|last| last.role == role) {
             Some(last) => last.blocks.extend(blocks),

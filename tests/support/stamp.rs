@@ -75,7 +75,7 @@ impl Tool for StampTool {
     ) -> Result<Option<AccessRequest>, ErrorInfo> {
         let path = match arguments["place"].as_str() {
             Some("free") => return Ok(None),
-            Some(place) => format!("{}/{place}", self.folder.lock().unwrap()),
+            Some(folder) => format!("{}/{folder}", self.folder.lock().unwrap()),
             None => self.folder.lock().unwrap().clone(),
         };
         let is_unconfined = arguments["unconfined"] == true;

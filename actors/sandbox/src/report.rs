@@ -41,8 +41,8 @@ impl Report {
             Self::Ended { killed, left } => (2, killed, left),
         };
         let mut bytes = [0; REPORT_BYTES];
-        for (place, number) in bytes.chunks_exact_mut(4).zip([kind, first, second]) {
-            place.copy_from_slice(&number.to_ne_bytes());
+        for (slot, number) in bytes.chunks_exact_mut(4).zip([kind, first, second]) {
+            slot.copy_from_slice(&number.to_ne_bytes());
         }
         bytes
     }

@@ -37,10 +37,10 @@ pub(crate) fn keep_backtraces() {
 /// panic is returned once.
 pub(crate) fn take_backtrace(error: &str) -> Option<String> {
     let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = panics
+    let index = panics
         .iter()
         .rposition(|panic| error.contains(&panic.message))?;
-    panics.remove(place).map(|panic| panic.text)
+    panics.remove(index).map(|panic| panic.text)
 }
 
 fn keep(info: &PanicHookInfo<'_>) {

@@ -46,11 +46,11 @@ impl ArtifactReader {
     /// Opens a home without becoming its owner. `store` is the value of `artifacts.store` in the
     /// configuration.
     pub fn open(home: &Path, store: &str, environment: &Environment) -> Result<Self, ErrorInfo> {
-        let place = BlobLocation::parse(store).map_err(|error| {
+        let location = BlobLocation::parse(store).map_err(|error| {
             ErrorInfo::new(ErrorCode::ConfigError, format!("artifacts.store: {error}"))
         })?;
         let reader = SqliteReader::open(home.join(DATABASE)).map_err(store_error)?;
-        let blobs = BlobStore::open(home, &place, &|name| {
+        let blobs = BlobStore::open(home, &location, &|name| {
             environment.get(name).map(str::to_owned)
         })
         .map_err(store_error)?;

@@ -125,8 +125,8 @@ impl ArtifactStore {
         scope: &ArtifactScope,
         name: impl Hash,
     ) -> tokio::sync::MutexGuard<'_, ()> {
-        let place = self.hasher.hash_one((scope, name)) as usize % LOCKS;
-        self.name_locks[place].lock().await
+        let index = self.hasher.hash_one((scope, name)) as usize % LOCKS;
+        self.name_locks[index].lock().await
     }
 
     /// Fails with `payload_too_large` if the content exceeds the limit for its kind.

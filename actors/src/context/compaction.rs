@@ -42,8 +42,8 @@ pub(crate) fn plan_compaction(
         .iter()
         .rposition(|entry| entry.message.is_request())
         .filter(|index| *index < covered);
-    let is_uncovered_message = |(place, entry): (usize, &SizedMessage)| {
-        Some(place) != pinned && !is_summary(&entry.message)
+    let is_uncovered_message = |(index, entry): (usize, &SizedMessage)| {
+        Some(index) != pinned && !is_summary(&entry.message)
     };
     entries[..covered]
         .iter()

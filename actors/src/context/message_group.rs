@@ -21,15 +21,15 @@ pub(super) struct MessageGroup {
 pub(super) fn message_groups(path: &[SizedMessage]) -> Vec<MessageGroup> {
     let mut units: Vec<MessageGroup> = Vec::with_capacity(path.len());
     let mut takes_results = false;
-    for (place, entry) in path.iter().enumerate() {
+    for (index, entry) in path.iter().enumerate() {
         let message = &entry.message;
         let is_result = message.role == Role::Tool;
         match units.last_mut().filter(|_| is_result && takes_results) {
-            Some(unit) => unit.range.end = place + 1,
+            Some(unit) => unit.range.end = index + 1,
             None => {
                 takes_results = message.role == Role::Assistant && !message.tool_calls.is_empty();
                 units.push(MessageGroup {
-                    range: place..place + 1,
+                    range: index..index + 1,
                     is_orphan: is_result,
                 });
             }

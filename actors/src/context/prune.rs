@@ -53,7 +53,7 @@ pub(crate) fn prune(
     let finished: HashMap<&GoalId, usize> = omitted
         .iter()
         .enumerate()
-        .map(|(place, goal)| (&goal.goal_id, place))
+        .map(|(index, goal)| (&goal.goal_id, index))
         .collect();
     let recent = path.len().saturating_sub(keep_recent);
     let mut built = PrunedContext {
@@ -91,11 +91,11 @@ pub(crate) fn prune(
 
 /// Returns the goals whose messages can be omitted: closed goals that are not on the focus path.
 pub(crate) fn goals_to_omit(goals: &GoalTree) -> Vec<OmittedGoal> {
-    let places: HashMap<&GoalId, usize> = goals
+    let indexes: HashMap<&GoalId, usize> = goals
         .goals
         .iter()
         .enumerate()
-        .map(|(place, goal)| (&goal.id, place))
+        .map(|(index, goal)| (&goal.id, index))
         .collect();
     let parents: Vec<Option<usize>> = goals
         .goals
@@ -103,14 +103,14 @@ pub(crate) fn goals_to_omit(goals: &GoalTree) -> Vec<OmittedGoal> {
         .map(|goal| {
             goal.parent_id
                 .as_ref()
-                .and_then(|id| places.get(id).copied())
+                .and_then(|id| indexes.get(id).copied())
         })
         .collect();
     let mut on_focus_path = vec![false; goals.goals.len()];
     if let Some(focus) = goals
         .current_id
         .as_ref()
-        .and_then(|id| places.get(id).copied())
+        .and_then(|id| indexes.get(id).copied())
     {
         on_focus_path[focus] = true;
         // Parents precede their children, so one pass reaches all descendants.
@@ -118,9 +118,9 @@ pub(crate) fn goals_to_omit(goals: &GoalTree) -> Vec<OmittedGoal> {
             on_focus_path[index] = parents[index].is_some_and(|parent| on_focus_path[parent]);
         }
         let mut above = parents[focus];
-        while let Some(place) = above.filter(|place| !on_focus_path[*place]) {
-            on_focus_path[place] = true;
-            above = parents[place];
+        while let Some(index) = above.filter(|index| !on_focus_path[*index]) {
+            on_focus_path[index] = true;
+            above = parents[index];
         }
     }
     let all = goals.goals.iter().zip(&on_focus_path);

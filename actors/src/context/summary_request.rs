@@ -120,8 +120,8 @@ fn conversation(covered: &[SizedMessage], budget: u64) -> String {
     let transcript = Transcript::new(covered);
     let mut texts: Vec<Option<String>> = vec![None; transcript.len()];
     let mut remaining_tokens = budget.saturating_sub(MAX_NOTES * NOTE_TOKENS);
-    for (place, share) in pinned_messages(&transcript) {
-        let mut text = transcript.text(place);
+    for (index, share) in pinned_messages(&transcript) {
+        let mut text = transcript.text(index);
         if estimate_tokens(&text) > remaining_tokens / share {
             text = format!(
                 "{}\n",
@@ -132,7 +132,7 @@ fn conversation(covered: &[SizedMessage], budget: u64) -> String {
             );
         }
         remaining_tokens = remaining_tokens.saturating_sub(estimate_tokens(&text));
-        texts[place] = Some(text);
+        texts[index] = Some(text);
     }
     for index in (0..texts.len()).rev() {
         if texts[index].is_some() {
@@ -151,19 +151,19 @@ fn conversation(covered: &[SizedMessage], budget: u64) -> String {
 /// Returns the messages that are always kept, each with the divisor that gives its share of the
 /// budget: the last summary, the last user request, and the first one.
 fn pinned_messages(transcript: &Transcript<'_>) -> Vec<(usize, u64)> {
-    let places = || 0..transcript.len();
-    let summary = places()
+    let indexes = || 0..transcript.len();
+    let summary = indexes()
         .rev()
         .find(|index| transcript.kind(*index) == MessageKind::Summary);
-    let last = places()
+    let last = indexes()
         .rev()
-        .find(|place| transcript.kind(*place) == MessageKind::Request);
-    let first = places()
-        .find(|place| transcript.kind(*place) == MessageKind::Request)
+        .find(|index| transcript.kind(*index) == MessageKind::Request);
+    let first = indexes()
+        .find(|index| transcript.kind(*index) == MessageKind::Request)
         .filter(|first| Some(*first) != last);
     [(summary, 2), (last, 3), (first, 4)]
         .into_iter()
-        .filter_map(|(place, share)| Some((place?, share)))
+        .filter_map(|(index, share)| Some((index?, share)))
         .collect()
 }
 

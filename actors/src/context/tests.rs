@@ -41,8 +41,8 @@ fn goals(wanted: &[(&str, Option<&str>, GoalStatus, &str)], focus: Option<&str>)
             .unwrap();
         added.iter().for_each(|event| tree.apply(event));
     }
-    for (place, (.., status, summary)) in wanted.iter().enumerate() {
-        let goal_id = GoalId::new((place + 1).to_string());
+    for (index, (.., status, summary)) in wanted.iter().enumerate() {
+        let goal_id = GoalId::new((index + 1).to_string());
         let summary = Some((*summary).to_owned()).filter(|summary| !summary.is_empty());
         let changes = soong_protocol::GoalChanges {
             status: Some(*status),
@@ -180,10 +180,10 @@ fn any_goals() -> impl Strategy<Value = GoalTree> {
     )
         .prop_map(|(wanted, focus)| {
             let mut tree = GoalTree::new("m");
-            for (place, (parent, ..)) in wanted.iter().enumerate() {
+            for (index, (parent, ..)) in wanted.iter().enumerate() {
                 let parent = parent
-                    .filter(|_| place > 0)
-                    .map(|parent| tree.goals[parent.index(place)].number.clone());
+                    .filter(|_| index > 0)
+                    .map(|parent| tree.goals[parent.index(index)].number.clone());
                 let added = tree
                     .plan_add(
                         &["g".into()],

@@ -68,8 +68,8 @@ impl<'a> Transcript<'a> {
         self.entries.len()
     }
 
-    pub(super) fn kind(&self, place: usize) -> MessageKind {
-        let message = self.entries[place].message.as_ref();
+    pub(super) fn kind(&self, index: usize) -> MessageKind {
+        let message = self.entries[index].message.as_ref();
         match message.role {
             _ if is_summary(message) => MessageKind::Summary,
             _ if message.is_request() => MessageKind::Request,
@@ -78,8 +78,8 @@ impl<'a> Transcript<'a> {
     }
 
     /// Formats a message. The text ends with a line feed.
-    pub(super) fn text(&self, place: usize) -> String {
-        let message = self.entries[place].message.as_ref();
+    pub(super) fn text(&self, index: usize) -> String {
+        let message = self.entries[index].message.as_ref();
         let number = message.sequence;
         let goal = message
             .goal_id
@@ -87,7 +87,7 @@ impl<'a> Transcript<'a> {
             .map(|goal| format!(" (goal id {goal})"))
             .unwrap_or_default();
         let content = &with_files(&message.content);
-        let mut text = match (self.kind(place), message.role) {
+        let mut text = match (self.kind(index), message.role) {
             (MessageKind::Summary, _) => format!(
                 "[{number}] earlier summary:\n{}",
                 indent(without_goals(content))
@@ -103,7 +103,7 @@ impl<'a> Transcript<'a> {
                 format_message(number, message.role.as_str(), content, MAX_USER_CHARS)
             }
             (_, Role::Tool) => {
-                let tool = self.tools[place].unwrap_or("a tool");
+                let tool = self.tools[index].unwrap_or("a tool");
                 format_message(
                     number,
                     &format!("result of {tool}{goal}"),

@@ -166,9 +166,9 @@ impl EventStream {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let wanted = |lost: &Arc<UnrecordedRun>| !matches!(&self.scope, Scope::Run { run, .. } if *run != lost.run_id);
-        let place = lost.iter().position(wanted)?;
+        let index = lost.iter().position(wanted)?;
         self.ended = matches!(self.scope, Scope::Run { .. });
-        Some(lost.remove(place))
+        Some(lost.remove(index))
     }
 
     /// Converts the stream to a [`Stream`].

@@ -241,7 +241,7 @@ impl<'a> Call<'a> {
                 continue;
             }
             gone_since = None;
-            let mut place = QueuePlace {
+            let mut queue_place = QueuePlace {
                 shared: self.shared,
                 session: self.limits.session,
                 ticket,
@@ -255,7 +255,7 @@ impl<'a> Call<'a> {
                     () = sleep_until(self.next_check(wait)) => self.check_wait(wait)?,
                 }
             };
-            place.was_served = true;
+            queue_place.was_served = true;
             // If the service rate limited a call or the provider failed after the permit was
             // granted, the permit is returned and the call takes its place in the queue again.
             self.is_requeued = match permit {
@@ -423,14 +423,14 @@ fn endless_text_error(passage: &str) -> ModelError {
 /// because results refer to calls by id.
 pub(crate) fn make_ids_unique(completion: &mut Completion) {
     let mut seen = HashSet::new();
-    for place in 0..completion.tool_calls.len() {
-        let mut id = completion.tool_calls[place].id.clone();
-        let mut suffix = place;
+    for index in 0..completion.tool_calls.len() {
+        let mut id = completion.tool_calls[index].id.clone();
+        let mut suffix = index;
         while id.is_empty() || !seen.insert(id.clone()) {
             suffix += 1;
             id = format!("call_{suffix}");
         }
-        completion.tool_calls[place].id = id;
+        completion.tool_calls[index].id = id;
     }
 }
 

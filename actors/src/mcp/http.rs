@@ -349,9 +349,9 @@ fn readable_events(
     }
     let mut events: Vec<Result<Sse, SseError>> = Vec::new();
     let count = texts.len();
-    for (place, text) in texts.into_iter().enumerate() {
+    for (index, text) in texts.into_iter().enumerate() {
         // A stream can be resumed after the last of them.
-        let id = event.id.clone().filter(|_| place + 1 == count);
+        let id = event.id.clone().filter(|_| index + 1 == count);
         events.push(Ok(Sse {
             id,
             data: Some(text),

@@ -109,8 +109,8 @@ impl ProcessOutput {
     }
 
     fn inspect(&mut self, bytes: &[u8]) {
-        for (place, piece) in bytes.split(|byte| *byte == b'\n').enumerate() {
-            if place > 0 {
+        for (index, piece) in bytes.split(|byte| *byte == b'\n').enumerate() {
+            if index > 0 {
                 self.task_tools.inspect(&self.line);
                 self.line.clear();
             }
@@ -118,7 +118,7 @@ impl ProcessOutput {
                 .saturating_sub(self.line.len())
                 .min(piece.len());
             self.line.extend_from_slice(&piece[..room]);
-            let before = if place == 0 { self.line_bytes } else { 0 };
+            let before = if index == 0 { self.line_bytes } else { 0 };
             self.line_bytes = before + piece.len();
             // The SDK counts the line end too.
             if before < MAX_LINE_BYTES && self.line_bytes >= MAX_LINE_BYTES {

@@ -123,7 +123,7 @@ impl ExperienceText {
                     "the front matter of this block is not closed: add a line `---`".to_owned(),
                 )),
             };
-            let checked = read.and_then(|(experience, place, fault)| {
+            let checked = read.and_then(|(experience, index, fault)| {
                 match existing.get(experience.id.as_str()) {
                     Some(other) => Err((
                         number,
@@ -132,11 +132,11 @@ impl ExperienceText {
                             experience.id
                         ),
                     )),
-                    None => Ok((experience, place, fault)),
+                    None => Ok((experience, index, fault)),
                 }
             });
             match checked {
-                Ok((experience, place, fault)) => {
+                Ok((experience, index, fault)) => {
                     let fault = fault.map(|(line, message)| ExperienceFault {
                         line,
                         message,
@@ -145,7 +145,7 @@ impl ExperienceText {
                     book.faults.extend(fault);
                     existing.insert(experience.id.to_string(), number);
                     book.experiences.push(experience);
-                    book.positions.push(place);
+                    book.positions.push(index);
                 }
                 Err((line, message)) => book.faults.push(ExperienceFault {
                     line,
@@ -193,10 +193,10 @@ impl ExperienceText {
             let text = escape_fences(&new.text);
             let mut all = self.experiences.iter().zip(&self.positions);
             match all.find(|(existing, _)| same_text(&existing.text, &text)) {
-                Some((known, place)) => {
+                Some((known, positions)) => {
                     // This reflection may have added it earlier and been interrupted before it
                     // could report that.
-                    let is_own_addition = place.last_reflection.as_deref()
+                    let is_own_addition = positions.last_reflection.as_deref()
                         == Some(&changes.reflection)
                         && known.metrics == INITIAL_METRICS;
                     rates.push((known.id.clone(), true));
@@ -222,12 +222,12 @@ impl ExperienceText {
     /// changed before, and blocks with more than `MAX_CHANGED_LINES` lines, are left unchanged.
     fn apply_ratings(&self, rates: &[(ExperienceId, bool)], reflection: &str) -> Vec<u8> {
         let mut edits: Vec<(Range<usize>, String)> = Vec::new();
-        for (at, (known, place)) in self.experiences.iter().zip(&self.positions).enumerate() {
+        for (at, (known, index)) in self.experiences.iter().zip(&self.positions).enumerate() {
             let Some((_, helped)) = rates.iter().find(|(id, _)| *id == known.id) else {
                 continue;
             };
-            if place.last_reflection.as_deref() == Some(reflection)
-                || place.line_count > MAX_CHANGED_LINES
+            if index.last_reflection.as_deref() == Some(reflection)
+                || index.line_count > MAX_CHANGED_LINES
             {
                 continue;
             }
@@ -240,7 +240,7 @@ impl ExperienceText {
             } else {
                 harmful = harmful.saturating_add(1);
             }
-            place.rating_edits(helpful, harmful, reflection, &mut edits);
+            index.rating_edits(helpful, harmful, reflection, &mut edits);
         }
         edits.sort_by_key(|(range, _)| (range.start, range.end));
         let mut bytes = Vec::with_capacity(self.bytes.len() + 64 * edits.len());

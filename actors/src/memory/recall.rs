@@ -89,11 +89,11 @@ pub(crate) fn format_experiences(found: &[&Experience]) -> String {
 fn most_used(experiences: &[Experience], kind: impl Fn(&Tags) -> &Vec<String>) -> Vec<&str> {
     let mut counts: HashMap<&str, (usize, usize)> = HashMap::new();
     for tag in experiences.iter().flat_map(|known| kind(&known.tags)) {
-        let place = counts.len();
-        counts.entry(tag).or_insert((0, place)).0 += 1;
+        let position = counts.len();
+        counts.entry(tag).or_insert((0, position)).0 += 1;
     }
     let mut tags: Vec<_> = counts.into_iter().collect();
-    tags.sort_by_key(|(_, (count, place))| (Reverse(*count), *place));
+    tags.sort_by_key(|(_, (count, position))| (Reverse(*count), *position));
     tags.into_iter()
         .take(MAX_KNOWN_TAGS)
         .map(|(tag, _)| tag)

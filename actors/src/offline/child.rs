@@ -110,7 +110,7 @@ fn detail_calls(
             telling.map(|(_, path, _)| ("read", json!({"path": path, "max_lines": READ_LINES}))),
         );
     }
-    let place = match (
+    let searched_path = match (
         scope.folders.as_slice(),
         scope.direct.as_slice(),
         scope.files.as_slice(),
@@ -126,7 +126,7 @@ fn detail_calls(
     if conversation.offers("grep") && wanted {
         calls.push((
             "grep",
-            json!({"pattern": pattern(scope.question), "path": place, "limit": 200}),
+            json!({"pattern": pattern(scope.question), "path": searched_path, "limit": 200}),
         ));
     }
     calls

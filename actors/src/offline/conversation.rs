@@ -186,27 +186,27 @@ fn task_index(messages: &[&Message]) -> Option<usize> {
 fn exchanges<'a>(messages: &[&'a Message]) -> Vec<Exchange<'a>> {
     // By position as well as by id, since an id may be reused after an earlier task.
     let mut results: HashMap<&str, Vec<(usize, &'a str)>> = HashMap::new();
-    for (place, message) in messages.iter().enumerate() {
+    for (index, message) in messages.iter().enumerate() {
         if let Some(id) = message.tool_call_id.as_deref() {
             results
                 .entry(id)
                 .or_default()
-                .push((place, &message.content));
+                .push((index, &message.content));
         }
     }
-    let result_of = |id: &str, place: usize| {
+    let result_of = |id: &str, index: usize| {
         results
             .get(id)
-            .and_then(|all| all.iter().find(|(at, _)| *at > place))
+            .and_then(|all| all.iter().find(|(at, _)| *at > index))
             .map(|(_, text)| *text)
     };
     let mut exchanges = Vec::new();
-    for (place, message) in messages.iter().enumerate() {
+    for (index, message) in messages.iter().enumerate() {
         for call in &message.tool_calls {
             exchanges.push(Exchange {
                 name: &call.name,
                 arguments: serde_json::from_str(&call.arguments).unwrap_or(Value::Null),
-                result: result_of(&call.id, place),
+                result: result_of(&call.id, index),
             });
         }
     }

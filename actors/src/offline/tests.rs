@@ -98,7 +98,7 @@ async fn report_is_deterministic_and_independent_of_restarts() {
         let ended = world.orchestrate("Describe it.").await;
         reports.push((world.artifact("report"), ended.answer.clone()));
         // The next turn is the same, whichever point the conversation is resumed from.
-        for (place, message) in ended
+        for (index, message) in ended
             .messages
             .iter()
             .enumerate()
@@ -107,7 +107,7 @@ async fn report_is_deterministic_and_independent_of_restarts() {
             let tools = world.registry.specs().cloned().collect();
             let request = ModelRequest {
                 system: vec!["You orchestrate.".into()],
-                messages: ended.messages[..place].to_vec(),
+                messages: ended.messages[..index].to_vec(),
                 tools,
                 ..ModelRequest::default()
             };
@@ -118,7 +118,7 @@ async fn report_is_deterministic_and_independent_of_restarts() {
             assert_eq!(
                 (again.text.as_str(), &again.tool_calls),
                 (message.content.as_str(), &message.tool_calls),
-                "{place}"
+                "{index}"
             );
         }
     }
@@ -371,13 +371,13 @@ async fn second_task_in_trace_starts_over() {
 async fn injected_context_is_not_taken_for_new_task() {
     let world = TestSession::new(small_repository());
     let ended = world.orchestrate("Describe it.").await;
-    let place = ended
+    let index = ended
         .messages
         .iter()
         .position(|message| message.role == Role::Tool)
         .unwrap()
         + 2;
-    let mut messages = ended.messages[..place].to_vec();
+    let mut messages = ended.messages[..index].to_vec();
     let context = Message::new(
         TraceId::new("s"),
         99,
@@ -406,7 +406,7 @@ async fn injected_context_is_not_taken_for_new_task() {
 async fn summary_message_is_not_taken_for_new_task() {
     let world = TestSession::new(small_repository());
     let ended = world.orchestrate("Describe it.").await;
-    let place = ended
+    let index = ended
         .messages
         .iter()
         .position(|message| message.role == Role::Tool)
@@ -414,10 +414,10 @@ async fn summary_message_is_not_taken_for_new_task() {
         + 2;
     let summary = crate::context::summary_message("## Next step\nnone", 1, 9, &GoalTree::new("m"));
     for (what, at, content) in [
-        ("a stand-in", place, "[Goal 1 completed: x] y"),
+        ("a stand-in", index, "[Goal 1 completed: x] y"),
         ("a summary", 0, summary.as_str()),
     ] {
-        let mut messages = ended.messages[..place].to_vec();
+        let mut messages = ended.messages[..index].to_vec();
         let mut replacement = Message::clone(&messages[0]);
         replacement.content = content.into();
         replacement.covers = (at == 0).then_some(soong_protocol::Covers {

@@ -325,8 +325,8 @@ impl RuntimeBuilder {
     /// Sets where task journals are stored. Default: in the project, or under the home if the
     /// project is not writable (TASK-1).
     #[must_use]
-    pub fn task_journals(mut self, place: TaskPlace) -> Self {
-        self.task_journal_location = Some(place);
+    pub fn task_journals(mut self, location: TaskPlace) -> Self {
+        self.task_journal_location = Some(location);
         self
     }
 }

@@ -64,14 +64,14 @@ impl Sessions<'_> {
     ) -> Result<Option<HeadSwitched>, ErrorInfo> {
         let services = &self.runtime.inner.services;
         let wanted = trace.clone();
-        let (place, last, before, (then, collaborators)) = services
+        let (resume_point, last, before, (then, collaborators)) = services
             .reader
             .read(move |reader| {
-                let place = reader.resume_point(&wanted, sequence)?;
+                let resume_point = reader.resume_point(&wanted, sequence)?;
                 let before = reader.goal_tree(&wanted)?.unwrap_or_default();
-                let then = match &place {
-                    Some(place) => {
-                        let lsn = place.until_lsn;
+                let then = match &resume_point {
+                    Some(resume_point) => {
+                        let lsn = resume_point.until_lsn;
                         (
                             reader.goal_tree_at(&wanted, lsn)?,
                             Some(reader.collaborators_at(&wanted, lsn)?),
@@ -79,10 +79,15 @@ impl Sessions<'_> {
                     }
                     None => (None, None),
                 };
-                Ok((place, reader.last_started_run(&wanted)?, before, then))
+                Ok((
+                    resume_point,
+                    reader.last_started_run(&wanted)?,
+                    before,
+                    then,
+                ))
             })
             .await?;
-        let Some(place) = place else {
+        let Some(resume_point) = resume_point else {
             return Err(cannot_be_head(trace, sequence));
         };
         let ResumePoint {
@@ -90,7 +95,7 @@ impl Sessions<'_> {
             lsn,
             head,
             ..
-        } = place;
+        } = resume_point;
         if sequence == head {
             let restored = Vec::new();
             let left = Vec::new();

@@ -130,12 +130,19 @@ fn read_source_rows(
             message,
         ))));
     }
-    let Some(place) = reader.resume_point(&trace, wanted)? else {
+    let Some(resume_point) = reader.resume_point(&trace, wanted)? else {
         return Ok(Some(Err(cannot_be_head(&trace, wanted))));
     };
     // Edits that an active run made after its last message belong to its next message.
     let is_as_now = at.is_none() && source.live_runs == 0;
-    let artifacts = reader.artifacts_at(id, if is_as_now { u64::MAX } else { place.lsn })?;
+    let artifacts = reader.artifacts_at(
+        id,
+        if is_as_now {
+            u64::MAX
+        } else {
+            resume_point.lsn
+        },
+    )?;
     let goal_tree = if is_as_now {
         reader
             .goal_tree(&trace)?
@@ -146,10 +153,10 @@ fn read_source_rows(
         let mut goals = reader.goal_tree(&trace)?.unwrap_or_default();
         goals.restore(
             reader
-                .goal_tree_at(&trace, place.until_lsn)?
+                .goal_tree_at(&trace, resume_point.until_lsn)?
                 .unwrap_or_default(),
         );
-        goals.rewind(place.sequence);
+        goals.rewind(resume_point.sequence);
         goals
     };
     let mut settings = inherited_settings(reader, &trace)?.map(|before| Box::new(before.settings));
@@ -159,7 +166,7 @@ fn read_source_rows(
     Ok(Some(Ok(ForkSource {
         source,
         trace,
-        at: place.sequence,
+        at: resume_point.sequence,
         goal_tree,
         artifacts,
         settings,

@@ -280,13 +280,13 @@ impl RunHandle {
                 specs.len()
             ));
         }
-        if let Some(place) = existing
+        if let Some(index) = existing
             .iter()
             .zip(&specs)
             .position(|(run, spec)| run.task != spec.task)
         {
-            let task = &specs[place].task;
-            let run = &existing[place];
+            let task = &specs[index].task;
+            let run = &existing[index];
             return refuse(format!(
                 "child {} has a different task: {:?} instead of {task:?}",
                 run.run_id, run.task

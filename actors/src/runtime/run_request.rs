@@ -281,16 +281,16 @@ impl RunRequest {
     /// `validation_error` if a system prompt is set as well, if another message has that role, or
     /// if the message has images or files.
     pub(super) fn take_system_message(&mut self) -> Result<(), ErrorInfo> {
-        let refused = |place: usize, why: &str| {
+        let refused = |index: usize, why: &str| {
             Err(ErrorInfo::new(
                 ErrorCode::ValidationError,
-                format!("messages[{place}] has the role system, {why}: use `system_prompt`"),
+                format!("messages[{index}] has the role system, {why}: use `system_prompt`"),
             ))
         };
         let messages = &self.options.messages;
         let is_system = |message: &GivenMessage| message.role == Role::System;
-        if let Some(place) = messages.iter().skip(1).position(is_system) {
-            return refused(place + 1, "which only the first message may have");
+        if let Some(index) = messages.iter().skip(1).position(is_system) {
+            return refused(index + 1, "which only the first message may have");
         }
         let Some(first) = messages.first().filter(|first| is_system(first)) else {
             return Ok(());

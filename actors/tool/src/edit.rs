@@ -127,14 +127,14 @@ impl Tool for Edit {
             if context.granted_access.as_ref() != Some(&demand) {
                 return Err(path_changed_error(&resolved));
             }
-            let place = resolved.clone();
+            let edited_path = resolved.clone();
             let (text, new) = blocking(context.clone(), move |_, _| {
-                let text = read_editable_text(&place)?;
-                let new = wanted.change()?.apply(&text, &place.display_name())?;
+                let text = read_editable_text(&edited_path)?;
+                let new = wanted.change()?.apply(&text, &edited_path.display_name())?;
                 if new == text {
                     let message = format!(
                         "`{}` would stay as it is: the edits change nothing",
-                        place.display_name()
+                        edited_path.display_name()
                     );
                     return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
                 }
@@ -178,9 +178,9 @@ impl Arguments {
     }
 }
 
-pub(super) fn read_editable_text(place: &ResolvedPath) -> Result<String, ErrorInfo> {
-    let (file, metadata) = open_file(place)?;
-    let name = place.display_name();
+pub(super) fn read_editable_text(resolved: &ResolvedPath) -> Result<String, ErrorInfo> {
+    let (file, metadata) = open_file(resolved)?;
+    let name = resolved.display_name();
     if metadata.len() > MAX_FILE_BYTES {
         let message = format!(
             "`{name}` has {} bytes: at most {MAX_FILE_BYTES} can be edited",
@@ -200,8 +200,8 @@ pub(super) fn read_editable_text(place: &ResolvedPath) -> Result<String, ErrorIn
     })
 }
 
-fn edit_output(place: &ResolvedPath, old: &str, new: &str) -> ToolOutput {
-    let name = place.display_name();
+fn edit_output(resolved: &ResolvedPath, old: &str, new: &str) -> ToolOutput {
+    let name = resolved.display_name();
     let Some(diff) = unified_diff(old, new) else {
         let title = format!("`{name}` edited");
         return ToolOutput::text(

@@ -82,9 +82,9 @@ impl PreviousContents {
         if policy.read_access(resolved).is_some() {
             return None;
         }
-        let place = resolved.clone();
+        let read_path = resolved.clone();
         let max_bytes = self.max_session_bytes;
-        let read = tokio::task::spawn_blocking(move || read_file(&place, max_bytes)).await;
+        let read = tokio::task::spawn_blocking(move || read_file(&read_path, max_bytes)).await;
         let bytes = read.ok().flatten()?;
         let size = bytes.len();
         let sha256 = sha256(&bytes);

@@ -180,15 +180,15 @@ impl PathPolicy {
             }
             let base = self.resolve_existing(project, &parent.to_string_lossy());
             match base {
-                Ok(mut place) => {
-                    if !place.path.is_dir() {
+                Ok(mut parent_path) => {
+                    if !parent_path.path.is_dir() {
                         return refuse("a part of its path is a file");
                     }
                     for name in missing.iter().rev() {
-                        place.path.push(name);
-                        place.relative.push(name);
+                        parent_path.path.push(name);
+                        parent_path.relative.push(name);
                     }
-                    return Ok(place);
+                    return Ok(parent_path);
                 }
                 Err(error) if error.code == ErrorCode::FileNotFound => {
                     if project.join(parent).symlink_metadata().is_ok() {
@@ -380,10 +380,10 @@ pub(super) fn kernel_file_error(name: &str) -> ErrorInfo {
 }
 
 /// Returns the error for a file that has changed since it was checked.
-pub(super) fn path_changed_error(place: &ResolvedPath) -> ErrorInfo {
+pub(super) fn path_changed_error(resolved: &ResolvedPath) -> ErrorInfo {
     let message = format!(
         "`{}` changed while it was looked at: try again",
-        place.display_name()
+        resolved.display_name()
     );
     ErrorInfo::new(ErrorCode::PathConflict, message)
 }

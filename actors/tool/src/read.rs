@@ -135,15 +135,15 @@ impl Tool for ReadTool {
 }
 
 fn read(
-    place: &ResolvedPath,
+    resolved: &ResolvedPath,
     arguments: &Arguments,
     context: &ToolContext,
     cancel: &CancellationToken,
 ) -> ToolResult {
-    let name = place.display_name();
-    let (mut file, metadata) = open_file(place)?;
+    let name = resolved.display_name();
+    let (mut file, metadata) = open_file(resolved)?;
     if has_other_names(&metadata) && context.granted_access.is_none() {
-        return Err(path_changed_error(place));
+        return Err(path_changed_error(resolved));
     }
     let size = metadata.len();
     let head = file_head(&mut file).map_err(|error| io_error(&name, &error))?;
@@ -151,7 +151,7 @@ fn read(
         && InputKind::of_content_type(content_type)
             .is_some_and(|kind| context.output_limit.kinds.contains(&kind))
     {
-        return read_media(place, file, content_type);
+        return read_media(resolved, file, content_type);
     }
     if let Some(kind) = binary_kind(&head) {
         let message = format!("`{name}` is {kind}, {size} bytes: this tool shows you text only");
@@ -193,8 +193,8 @@ fn file_head(file: &mut File) -> std::io::Result<Vec<u8>> {
 }
 
 /// Returns an image, PDF document or audio file as a part that the model reads.
-fn read_media(place: &ResolvedPath, file: File, content_type: &str) -> ToolResult {
-    let name = place.display_name();
+fn read_media(resolved: &ResolvedPath, file: File, content_type: &str) -> ToolResult {
+    let name = resolved.display_name();
     let mut bytes = Vec::new();
     file.take(MAX_MEDIA_BYTES + 1)
         .read_to_end(&mut bytes)

@@ -122,8 +122,8 @@ pub fn list_dir_names(roots: &PathPolicy, project: &Path, folder: &str) -> Vec<S
     let resolved = roots
         .resolve_existing(project, folder)
         .ok()
-        .filter(|place| place.is_project);
-    let entries = resolved.and_then(|place| std::fs::read_dir(place.path).ok());
+        .filter(|index| index.is_project);
+    let entries = resolved.and_then(|index| std::fs::read_dir(index.path).ok());
     entries
         .into_iter()
         .flatten()
@@ -322,12 +322,12 @@ pub(super) fn read_exactly(file: &mut File, size_bytes: usize) -> Option<Vec<u8>
     (content.len() == size_bytes).then_some(content)
 }
 
-fn write_error(place: &ResolvedPath, error: &io::Error) -> ErrorInfo {
-    let name = place.display_name();
+fn write_error(resolved: &ResolvedPath, error: &io::Error) -> ErrorInfo {
+    let name = resolved.display_name();
     match error.kind() {
         // A component has become a symlink since the path was resolved.
         _ if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
-            path_changed_error(place)
+            path_changed_error(resolved)
         }
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => io_error(&name, error),
         io::ErrorKind::StorageFull
@@ -392,9 +392,9 @@ mod unix {
 
     /// Opens the folder that contains a file. If `create` is set, creates the missing folders of
     /// its path.
-    pub(super) fn open_parent_dir(place: &ResolvedPath, create: bool) -> io::Result<OwnedFd> {
-        let root = open_root(&place.root)?;
-        let parent = place.relative.parent().unwrap_or(Path::new(""));
+    pub(super) fn open_parent_dir(resolved: &ResolvedPath, create: bool) -> io::Result<OwnedFd> {
+        let root = open_root(&resolved.root)?;
+        let parent = resolved.relative.parent().unwrap_or(Path::new(""));
         // Because of the `.`, a symlink at the end fails with `ELOOP` like any other, not with
         // `ENOTDIR`.
         #[cfg(target_os = "linux")]
@@ -432,9 +432,9 @@ mod unix {
     }
 
     /// Opens a regular file or a folder for reading, and `/dev/null` in place of everything else.
-    pub(super) fn open(place: &ResolvedPath) -> io::Result<File> {
-        let folder = open_parent_dir(place, false)?;
-        let Some(name) = place.relative.file_name() else {
+    pub(super) fn open(resolved: &ResolvedPath) -> io::Result<File> {
+        let folder = open_parent_dir(resolved, false)?;
+        let Some(name) = resolved.relative.file_name() else {
             return Ok(File::from(folder));
         };
         let stat = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;

@@ -323,8 +323,8 @@ fn redirect_target(
     };
     checked.map(Some).map_err(|why| {
         let host = policy::host_of(from);
-        let place = single_line(&location, 200);
-        let message = format!("`{host}` redirects to `{place}`, which {why}: it was not followed");
+        let target = single_line(&location, 200);
+        let message = format!("`{host}` redirects to `{target}`, which {why}: it was not followed");
         ErrorInfo::new(ErrorCode::PermissionDenied, message)
     })
 }

@@ -211,9 +211,9 @@ impl SearchService {
                 ))
             }
             300..=399 => {
-                let place = location.unwrap_or_default();
+                let target = location.unwrap_or_default();
                 Err(self.service_error(&format!(
-                    "redirects to `{place}`, which is not followed: mend its base_url"
+                    "redirects to `{target}`, which is not followed: mend its base_url"
                 )))
             }
             500.. => {

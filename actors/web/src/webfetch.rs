@@ -197,8 +197,8 @@ async fn read(
     } else {
         out.push_str(&format!("{UNTRUSTED_NOTICE}\n\n{content}"));
     }
-    let place = single_line(&format!("{}{}", policy::host_of(&url), url.path()), 120);
-    let what = text.title.unwrap_or(place);
+    let address = single_line(&format!("{}{}", policy::host_of(&url), url.path()), 120);
+    let what = text.title.unwrap_or(address);
     let title = if is_error {
         format!("HTTP {}: {what}", status.as_u16())
     } else {

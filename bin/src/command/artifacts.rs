@@ -158,7 +158,7 @@ pub(super) async fn write_command(
 
 async fn execute_change(
     context: &Context<'_>,
-    place: &mut RuntimeSession<'_>,
+    runtime_session: &mut RuntimeSession<'_>,
     options: &cli::Artifacts,
     session: Option<SessionId>,
 ) -> Result<Exit, Failure> {
@@ -174,7 +174,14 @@ async fn execute_change(
             },
             Some(session),
         ) => {
-            let stored = put(place, &session, name, file, content_type.as_deref()).await?;
+            let stored = put(
+                runtime_session,
+                &session,
+                name,
+                file,
+                content_type.as_deref(),
+            )
+            .await?;
             if json {
                 print::json(&stored)?
             } else {
@@ -190,7 +197,7 @@ async fn execute_change(
                     new: new.clone(),
                 },
             };
-            let edited = place
+            let edited = runtime_session
                 .request(async |client| client.call(request.clone()).await)
                 .await?;
             if json {
@@ -200,14 +207,14 @@ async fn execute_change(
             }
         }
         (A::Delete { name, .. }, Some(session)) => {
-            let (artifact, versions) = delete(place, &session, name).await?;
+            let (artifact, versions) = delete(runtime_session, &session, name).await?;
             show::deleted(context, name, artifact.as_ref(), &versions)?;
         }
         (A::Cleanup { .. }, session) => {
             let request = CleanUpArtifacts {
                 body: cleanup_request(options, session),
             };
-            let report = place
+            let report = runtime_session
                 .request(async |client| client.call(request.clone()).await)
                 .await?;
             show::cleaned(context, &report)?;
@@ -228,7 +235,7 @@ async fn execute_change(
 /// Stores a file or standard input (`-`) as an artifact. A content type that is not given is
 /// guessed.
 async fn put(
-    place: &mut RuntimeSession<'_>,
+    runtime_session: &mut RuntimeSession<'_>,
     session: &SessionId,
     name: &str,
     file: &Path,
@@ -241,7 +248,7 @@ async fn put(
     };
     let content_type = content_type.unwrap_or_else(guessed);
     let input = Cell::new(Some(tokio::io::stdin()));
-    place
+    runtime_session
         .request(async |client| {
             let bytes = match (file == Path::new("-"), input.take()) {
                 (true, Some(input)) => file::read_chunks(input),
@@ -266,7 +273,7 @@ async fn put(
 
 /// Deletes an artifact. Returns its record, if it is listed, and its versions.
 async fn delete(
-    place: &mut RuntimeSession<'_>,
+    runtime_session: &mut RuntimeSession<'_>,
     session: &SessionId,
     name: &str,
 ) -> Result<(Option<Artifact>, Vec<ArtifactVersion>), Failure> {
@@ -281,7 +288,7 @@ async fn delete(
         session_id: session.clone(),
         name: name.to_owned(),
     };
-    place
+    runtime_session
         .request(async |client| {
             // The text is not read: it may be the part that is missing.
             let versions = client.call(versions.clone()).await?;

@@ -39,10 +39,10 @@ pub(super) async fn call(context: &Context<'_>, options: cli::Call) -> Result<Ex
         unattended: true,
         ..StartBody::default()
     };
-    let mut place =
+    let mut runtime_session =
         RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
-    let done = place.run(body, RunDisplay::Once).await;
-    place.close().await;
+    let done = runtime_session.run(body, RunDisplay::Once).await;
+    runtime_session.close().await;
     let done = done?;
     if !context.global.json && !done.output_closed && context.global.verbose > 0 {
         print::error_line(&format!("call {}", done.session));

@@ -62,9 +62,9 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
     let title = input
         .is_terminal()
         .then(|| Title::set(&terminal_title(project.as_deref())));
-    let mut place =
+    let mut runtime_session =
         RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
-    let result = match session(&place, &options, project.as_deref()).await {
+    let result = match session(&runtime_session, &options, project.as_deref()).await {
         Ok(session_id) => {
             let effort = options.agent.effort;
             let mut conversation = Conversation {
@@ -84,17 +84,20 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
                 in_background: false,
                 interrupted_at: None,
             };
-            let ended = match conversation.begin(&place, model.as_deref()).await {
-                Ok(()) => conversation.run(&mut place).await,
+            let ended = match conversation.begin(&runtime_session, model.as_deref()).await {
+                Ok(()) => conversation.run(&mut runtime_session).await,
                 Err(failure) => Err(failure),
             };
-            let ended = conversation.print_resume_hint(&place).await.and(ended);
+            let ended = conversation
+                .print_resume_hint(&runtime_session)
+                .await
+                .and(ended);
             if let (true, Some(session)) = (
                 conversation.in_background,
                 &conversation.next_request.session_id,
             ) {
                 let session = SessionId::new(session.as_str());
-                if place.hand_over(&session).await? {
+                if runtime_session.hand_over(&session).await? {
                     let soong = report::command(
                         context.global.home.as_deref(),
                         context.global.url.as_deref(),
@@ -109,7 +112,7 @@ pub(super) async fn chat(context: &Context<'_>, mut options: cli::Chat) -> Resul
         }
         Err(failure) => Err(failure),
     };
-    place.close().await;
+    runtime_session.close().await;
     result
 }
 
@@ -168,14 +171,15 @@ fn custom_commands(home: &Path) -> CustomCommands {
 
 /// Returns the session that the chat continues. `None`: the first message starts one.
 async fn session(
-    place: &RuntimeSession<'_>,
+    runtime_session: &RuntimeSession<'_>,
     options: &cli::Chat,
     project: Option<&Path>,
 ) -> Result<Option<String>, Failure> {
     match (&options.session, &options.continued) {
         (None, Some(reference)) => {
             let found =
-                continued::fetch_continued(place.client(), reference.as_deref(), project).await?;
+                continued::fetch_continued(runtime_session.client(), reference.as_deref(), project)
+                    .await?;
             Ok(Some(found.session_id.to_string()))
         }
         (session, _) => Ok(session.clone()),

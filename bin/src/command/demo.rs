@@ -110,11 +110,11 @@ impl Demo<'_> {
         } else {
             RunDisplay::Once
         };
-        let mut place =
+        let mut runtime_session =
             RuntimeSession::exclusive(self.context, self.home, || self.builder()).await?;
-        let finished = match place.follow(self.request(), shown).await {
+        let finished = match runtime_session.follow(self.request(), shown).await {
             Ok((run, stored)) => {
-                let session = place.session_name(&run.run.run.session_id).await;
+                let session = runtime_session.session_name(&run.run.run.session_id).await;
                 Ok(Finished {
                     run,
                     stored,
@@ -124,9 +124,9 @@ impl Demo<'_> {
             Err(failure) => Err(failure),
         };
         if self.keeps_last_sessions {
-            place.delete_old_sessions(MAX_SESSIONS).await;
+            runtime_session.delete_old_sessions(MAX_SESSIONS).await;
         }
-        place.close().await;
+        runtime_session.close().await;
         finished
     }
 

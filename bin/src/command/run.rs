@@ -94,17 +94,17 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
     if input.options.detach {
         return detach(context, &home, input, attached).await;
     }
-    let mut place =
+    let mut runtime_session =
         RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
-    let build_request = async |place: &mut RuntimeSession<'_>| {
-        let request = start_request(place.client(), input, context.global.json).await?;
-        attach(context, place, attached, request).await
+    let build_request = async |runtime_session: &mut RuntimeSession<'_>| {
+        let request = start_request(runtime_session.client(), input, context.global.json).await?;
+        attach(context, runtime_session, attached, request).await
     };
-    let done = match build_request(&mut place).await {
-        Ok(request) => place.run(request, shown).await,
+    let done = match build_request(&mut runtime_session).await {
+        Ok(request) => runtime_session.run(request, shown).await,
         Err(failure) => Err(failure),
     };
-    place.close().await;
+    runtime_session.close().await;
     report_end(context, done?, is_quiet, fails_on_denied)
 }
 
@@ -236,14 +236,14 @@ pub(super) fn reset(body: &mut StartBody, settings: &[cli::Setting]) {
 /// Uploads the attachments of a run and sets the session of the run to the one they were stored in.
 pub(super) async fn attach(
     context: &Context<'_>,
-    place: &mut RuntimeSession<'_>,
+    runtime_session: &mut RuntimeSession<'_>,
     mut attached: Attachments,
     mut request: StartBody,
 ) -> Result<StartBody, Failure> {
     if attached.is_empty() {
         return Ok(request);
     }
-    let session = place
+    let session = runtime_session
         .request(async |client| attached.upload(client, &request).await)
         .await?;
     request.session_id = Some(session.to_string());

@@ -82,10 +82,10 @@ pub(super) async fn reflect(
         .await?
         .trace
         .trace_id;
-    let mut place =
+    let mut runtime_session =
         RuntimeSession::connect(context, &home, || builder(context, &home, &settings)).await?;
-    let build_request = async |place: &mut RuntimeSession<'_>| {
-        let (session, trace_id) = session_of(place.client(), id.as_str()).await?;
+    let build_request = async |runtime_session: &mut RuntimeSession<'_>| {
+        let (session, trace_id) = session_of(runtime_session.client(), id.as_str()).await?;
         let reflection = Reflection {
             focus: focus.map(str::to_owned),
         };
@@ -97,11 +97,11 @@ pub(super) async fn reflect(
             ..StartBody::default()
         })
     };
-    let done = match build_request(&mut place).await {
-        Ok(request) => place.run(request, RunDisplay::Once).await,
+    let done = match build_request(&mut runtime_session).await {
+        Ok(request) => runtime_session.run(request, RunDisplay::Once).await,
         Err(failure) => Err(failure),
     };
-    place.close().await;
+    runtime_session.close().await;
     done?.exit
 }
 

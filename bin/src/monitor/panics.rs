@@ -41,15 +41,17 @@ fn panic_restores_the_terminal_before_reporting() {
     let _ = pty.read_to_end(&mut written);
     assert!(!child.wait().unwrap().success());
     let written = String::from_utf8_lossy(&written);
-    let place = |part: &str| {
+    let position_of = |part: &str| {
         written
             .find(part)
             .unwrap_or_else(|| panic!("{part:?} is missing in {written:?}"))
     };
-    let entered = place("\u{1b}[?1049h");
-    let left = place("\u{1b}[?1049l");
+    let entered = position_of("\u{1b}[?1049h");
+    let left = position_of("\u{1b}[?1049l");
     assert!(
-        entered < left && left < place("\u{1b}[?25h") && left < place("soong crashed: on purpose"),
+        entered < left
+            && left < position_of("\u{1b}[?25h")
+            && left < position_of("soong crashed: on purpose"),
         "{written:?}"
     );
     assert_eq!(

@@ -60,24 +60,24 @@ pub fn select(
     rows: &[Vec<String>],
     keys: &[String],
 ) -> Result<(Vec<Column>, Vec<Vec<String>>), String> {
-    let place = |key: &String| {
+    let index_of = |key: &String| {
         columns
             .iter()
             .position(|column| column.key() == *key)
             .ok_or_else(|| key.clone())
     };
-    let places = keys
+    let indexes = keys
         .iter()
-        .map(place)
+        .map(index_of)
         .collect::<Result<Vec<usize>, String>>()?;
     let cells = |row: &Vec<String>| {
-        places
+        indexes
             .iter()
             .map(|at| row.get(*at).cloned().unwrap_or_default())
             .collect()
     };
     Ok((
-        places.iter().map(|at| columns[*at]).collect(),
+        indexes.iter().map(|at| columns[*at]).collect(),
         rows.iter().map(cells).collect(),
     ))
 }

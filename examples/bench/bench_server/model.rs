@@ -99,8 +99,8 @@ fn wanted(body: &[u8]) -> Option<(usize, usize)> {
 
 fn reply(call: Option<usize>) -> String {
     let delta = match call {
-        Some(place) => {
-            json!({ "tool_calls": [{ "index": 0, "id": format!("call_{place}"), "type": "function",
+        Some(index) => {
+            json!({ "tool_calls": [{ "index": 0, "id": format!("call_{index}"), "type": "function",
             "function": { "name": "list_files", "arguments": "{}" } }] })
         }
         None => json!({ "content": "done" }),

@@ -188,8 +188,8 @@ impl BenchRuntime {
         count: usize,
         task: &str,
     ) -> Result<Vec<RunHandle>, Failed> {
-        let spec = |place| ChildSpec::new(format!("{place} {task}"));
-        Ok(try_join_all((0..count).map(|place| parent.spawn(spec(place)))).await?)
+        let spec = |index| ChildSpec::new(format!("{index} {task}"));
+        Ok(try_join_all((0..count).map(|index| parent.spawn(spec(index)))).await?)
     }
 
     /// Waits until all idle sessions have been passivated.

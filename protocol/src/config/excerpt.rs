@@ -67,8 +67,8 @@ fn masked(line: &str) -> String {
             '"' | '\'' => {
                 let last = part.chars().count() - 1;
                 let is_closed = part.len() > 1 && part.ends_with(c);
-                for (place, _) in part.chars().enumerate() {
-                    masked_text.push(if place == 0 || (is_closed && place == last) {
+                for (index, _) in part.chars().enumerate() {
+                    masked_text.push(if index == 0 || (is_closed && index == last) {
                         c
                     } else {
                         '*'

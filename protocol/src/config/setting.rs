@@ -142,9 +142,9 @@ fn below(value: &DeValue<'_>, span: &Range<usize>) -> Option<String> {
     match value {
         DeValue::Table(table) => key_in_table(table, span),
         DeValue::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
-            let place = format!("[{index}]");
-            let inner = below(item.get_ref(), span).map(|inner| joined(&place, &inner));
-            inner.or_else(|| contains(&item.span(), span).then_some(place))
+            let key = format!("[{index}]");
+            let inner = below(item.get_ref(), span).map(|inner| joined(&key, &inner));
+            inner.or_else(|| contains(&item.span(), span).then_some(key))
         }),
         _ => None,
     }

@@ -299,8 +299,8 @@ async fn versions_are_written_and_deleted_concurrently(world: TestBlobs) {
 
 async fn many_versions_are_deleted_together(TestBlobs { blobs, .. }: TestBlobs) {
     let paths: Vec<String> = (1..=600).map(|version| path(version, "f")).collect();
-    for place in [0, 1, 299, 599] {
-        blobs.put(&paths[place], sample(10)).await.unwrap();
+    for index in [0, 1, 299, 599] {
+        blobs.put(&paths[index], sample(10)).await.unwrap();
     }
     blobs.put(&path(1_000, "f"), sample(10)).await.unwrap();
     let twice = paths.iter().chain(&paths[..2]).cloned().collect::<Vec<_>>();

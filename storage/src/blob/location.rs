@@ -50,11 +50,11 @@ pub enum BlobLocationError {
     BadPrefix(String),
     /// The location needs a cargo feature that this build lacks.
     #[error(
-        "{place} requires a build with the cargo feature {feature:?}: cargo install … --features {feature}"
+        "{location} requires a build with the cargo feature {feature:?}: cargo install … --features {feature}"
     )]
     FeatureMissing {
         /// The location.
-        place: String,
+        location: String,
         /// The feature.
         feature: &'static str,
     },
@@ -66,7 +66,7 @@ impl BlobLocation {
     /// # Errors
     /// [`BlobLocationError`], which says what to write instead, or which feature is missing.
     pub fn parse(text: &str) -> Result<Self, BlobLocationError> {
-        let place = match text {
+        let location = match text {
             "file" => Self::File,
             "memory" => Self::Memory,
             _ => {
@@ -79,12 +79,12 @@ impl BlobLocation {
                 }
             }
         };
-        match place.missing_feature() {
+        match location.missing_feature() {
             Some(feature) => Err(BlobLocationError::FeatureMissing {
-                place: place.to_string(),
+                location: location.to_string(),
                 feature,
             }),
-            None => Ok(place),
+            None => Ok(location),
         }
     }
 

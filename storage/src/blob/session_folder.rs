@@ -515,8 +515,8 @@ mod tests {
 
     #[tokio::test]
     async fn only_objects_of_the_session_are_deleted() {
-        let place = super::super::BlobLocation::Memory;
-        let blobs = BlobStore::open(FilePath::new("nowhere"), &place, &|_| None).unwrap();
+        let location = super::super::BlobLocation::Memory;
+        let blobs = BlobStore::open(FilePath::new("nowhere"), &location, &|_| None).unwrap();
         for path in [
             "sessions/s/artifacts/a/v1/x",
             "sessions/s/artifacts/a/v2/x",

@@ -252,9 +252,9 @@ async fn opening_unusable_location_fails_with_reason() {
         name: "b".into(),
         prefix: String::new(),
     };
-    for place in [BlobLocation::S3(bucket.clone()), BlobLocation::Gcs(bucket)] {
-        if let Some(feature) = place.missing_feature() {
-            let error = BlobStore::open(home.path(), &place, &no_environment)
+    for location in [BlobLocation::S3(bucket.clone()), BlobLocation::Gcs(bucket)] {
+        if let Some(feature) = location.missing_feature() {
+            let error = BlobStore::open(home.path(), &location, &no_environment)
                 .unwrap_err()
                 .to_string();
             assert!(error.contains(&format!("--features {feature}")), "{error}");

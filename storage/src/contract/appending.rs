@@ -48,8 +48,12 @@ pub(super) fn cursors_have_no_gaps_per_trace_run_and_session(mut world: TestStor
     }
     for (run, count) in [("a", 10), ("child", 5), ("b", 5)] {
         let events = world.reader.run_events(&run_id(run)).unwrap();
-        let places: Vec<u64> = events.iter().filter_map(|event| event.run_seq).collect();
-        assert_eq!(places, (1..=count).collect::<Vec<_>>(), "run_seq of {run}");
+        let positions: Vec<u64> = events.iter().filter_map(|event| event.run_seq).collect();
+        assert_eq!(
+            positions,
+            (1..=count).collect::<Vec<_>>(),
+            "run_seq of {run}"
+        );
     }
     let events = world
         .reader
@@ -191,12 +195,12 @@ pub(super) fn event_on_another_timeline_counts_for_its_run(mut world: TestStore)
             ],
         )
         .unwrap();
-    let places: Vec<_> = ack
+    let positions: Vec<_> = ack
         .events
         .iter()
         .map(|ids| (ids.event_id, ids.run_seq, ids.session_seq))
         .collect();
-    assert_eq!(places, [(1, 1, 2), (2, 2, 3)]);
+    assert_eq!(positions, [(1, 1, 2), (2, 2, 3)]);
     let kinds: Vec<_> = world
         .reader
         .run_events(&run_id("p"))

@@ -162,13 +162,13 @@ pub(super) fn artifact_name_is_unique_in_its_scope(mut world: TestStore) {
 pub(super) fn recent_artifacts_are_listed_with_counts(mut world: TestStore) {
     world.start_run("a");
     let scopes = [in_session("a"), of_user("local")];
-    for (place, scope) in scopes.iter().enumerate() {
+    for (index, scope) in scopes.iter().enumerate() {
         assert_eq!(
             world.reader.recent_artifacts(scope, 5).unwrap(),
             RecentArtifacts::default()
         );
         let made = |id: &str, name: Option<&str>, debug, second| {
-            let artifact = artifact(&format!("{id}{place}"), scope, "x", 1);
+            let artifact = artifact(&format!("{id}{index}"), scope, "x", 1);
             let artifact = Artifact {
                 name: name.map(str::to_owned),
                 debug,

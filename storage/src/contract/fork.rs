@@ -164,13 +164,13 @@ pub(super) fn fork_reads_like_its_source_without_usage(mut world: TestStore) {
             ("the mission", 1)
         );
         // All its messages have the lsn of the copy, so nothing in the copy is newer.
-        let place = world
+        let resume_point = world
             .reader
             .resume_point(&trace_id(id), 2)
             .unwrap()
             .unwrap();
         assert_eq!(
-            (place.lsn, place.is_on_path, place.head),
+            (resume_point.lsn, resume_point.is_on_path, resume_point.head),
             (ack.events[0].lsn, true, to)
         );
         // The conversation is resumed after the last sequence.

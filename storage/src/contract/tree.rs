@@ -311,10 +311,11 @@ pub(super) fn head_moves_only_between_resume_points(mut world: TestStore) {
         answers(6, "z"),
         add_message(partial_message),
     ]);
-    let place =
+    let resume_point =
         |world: &TestStore, sequence| world.reader.resume_point(&trace_id("a"), sequence).unwrap();
     let found = |world: &TestStore, sequence| {
-        place(world, sequence).map(|place| (place.sequence, place.is_on_path))
+        resume_point(world, sequence)
+            .map(|resume_point| (resume_point.sequence, resume_point.is_on_path))
     };
     // MSG-3: the end of the turn is the last result; if a call has no result, it is the last
     // existing result.

@@ -185,9 +185,10 @@ impl FromStr for Rule {
             return Err(FaultRuleError::Empty);
         }
         let (index, action) = element.split_once('=').unwrap_or((element, "kill"));
-        let place = index.trim();
+        let point_text = index.trim();
         let action = action.trim();
-        let (name, when) = place.split_at(place.find(['@', '%']).unwrap_or(place.len()));
+        let (name, when) =
+            point_text.split_at(point_text.find(['@', '%']).unwrap_or(point_text.len()));
         let element_text = || element.to_owned();
         Ok(Self {
             point: name.parse()?,
@@ -222,8 +223,8 @@ impl fmt::Display for Rule {
 
 impl fmt::Display for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, rule) in self.rules.iter().enumerate() {
-            write!(f, "{}{rule}", if place == 0 { "" } else { "," })?;
+        for (index, rule) in self.rules.iter().enumerate() {
+            write!(f, "{}{rule}", if index == 0 { "" } else { "," })?;
         }
         if self
             .rules

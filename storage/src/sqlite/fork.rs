@@ -35,7 +35,7 @@ pub(super) fn copy(
     lsn: u64,
 ) -> rusqlite::Result<()> {
     let ranges = main_path::lineage(conn, source.key, source.head, at)?;
-    let place = message_lsn(conn, source.key, at)?;
+    let fork_lsn = message_lsn(conn, source.key, at)?;
     let mut copied = CopyCounters::default();
     for range in &ranges {
         copied.add(conn, source.key, trace.key, *range, lsn)?;
@@ -46,7 +46,7 @@ pub(super) fn copy(
         main_path::add_boundary(conn, trace.key, summary, &covers)?;
         copied.add(conn, source.key, trace.key, (summary, summary), lsn)?;
     }
-    link(conn, source.key, trace.key, place)?;
+    link(conn, source.key, trace.key, fork_lsn)?;
     trace.head_sequence = at;
     trace.last_sequence = copied.last;
     trace.stats.messages = copied.messages;
@@ -121,12 +121,12 @@ fn keep_runs(
 
 /// Links the sub-traces of the source that had started before the message, and all traces that the
 /// source itself links to.
-fn link(conn: &Connection, source: i64, target: i64, place: u64) -> rusqlite::Result<()> {
+fn link(conn: &Connection, source: i64, target: i64, fork_lsn: u64) -> rusqlite::Result<()> {
     let mut add_link = conn.prepare_cached(
         "INSERT OR IGNORE INTO linked_trace (trace_key, linked_key, goal_id)
          SELECT ?2, trace_key, parent_goal_id FROM trace WHERE parent_trace_key = ?1 AND trace_id = ?3",
     )?;
-    for sub_trace in started_sub_traces(conn, source, place)? {
+    for sub_trace in started_sub_traces(conn, source, fork_lsn)? {
         add_link.execute((source, target, sub_trace.as_str()))?;
     }
     conn.prepare_cached(

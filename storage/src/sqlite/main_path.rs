@@ -186,9 +186,9 @@ pub(super) fn boundaries(
 
 /// Returns whether one of the ascending ranges contains a sequence.
 pub(super) fn contains(ranges: &[Range], sequence: u64) -> bool {
-    let place = ranges.partition_point(|(_, last)| *last < sequence);
+    let index = ranges.partition_point(|(_, last)| *last < sequence);
     ranges
-        .get(place)
+        .get(index)
         .is_some_and(|(first, _)| *first <= sequence)
 }
 

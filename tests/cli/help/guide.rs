@@ -214,15 +214,15 @@ fn links_of_the_documents_exist() {
             } else {
                 page.parent().unwrap().join(file)
             };
-            let place = format!("{}: {link}", page.display());
+            let link_location = format!("{}: {link}", page.display());
             let target = target
                 .canonicalize()
-                .unwrap_or_else(|error| panic!("{place}: {error}"));
+                .unwrap_or_else(|error| panic!("{link_location}: {error}"));
             if !anchor.is_empty() {
                 let there = std::fs::read_to_string(&target).unwrap();
                 assert!(
                     anchors(&there).iter().any(|name| name == anchor),
-                    "{place}: no such heading"
+                    "{link_location}: no such heading"
                 );
             }
         }

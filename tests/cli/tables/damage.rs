@@ -77,9 +77,9 @@ fn run_with_any_damaged_page_completes_or_fails_clearly() {
     let mut done = 0;
     let mut reported = 0;
     for page in 1..sound.len() / 4096 {
-        let place = page * 4096..(page + 1) * 4096;
+        let range = page * 4096..(page + 1) * 4096;
         let mut damaged = sound.clone();
-        damaged[place].fill(0xa5);
+        damaged[range].fill(0xa5);
         let other = TestHome::new();
         std::fs::create_dir(other.home()).unwrap();
         std::fs::write(other.home().join("sessions.sqlite"), damaged).unwrap();

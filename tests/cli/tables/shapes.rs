@@ -87,12 +87,12 @@ fn collect(
                 .or_default()
                 .push(fields.keys().cloned().collect());
             for (key, value) in fields {
-                let place = if at.is_empty() {
+                let path = if at.is_empty() {
                     key.clone()
                 } else {
                     format!("{at}.{key}")
                 };
-                collect(value, &place, opaque, found);
+                collect(value, &path, opaque, found);
             }
         }
         // Actors are nested; all of them share one path.
@@ -114,16 +114,16 @@ fn check(command: &str, documents: &[Value], shape: Shape<'_>) {
     let opaque: Vec<&str> = shape
         .iter()
         .filter(|(_, keys)| *keys == "…")
-        .map(|(place, _)| *place)
+        .map(|(path, _)| *path)
         .collect();
     let mut found = BTreeMap::new();
     for document in documents {
         collect(document, "", &opaque, &mut found);
     }
     let mut findings = Vec::new();
-    for (place, objects) in &found {
-        let Some((_, keys)) = shape.iter().find(|(known, _)| known == place) else {
-            findings.push(format!("{place:?} is new, with {:?}", objects[0]));
+    for (path, objects) in &found {
+        let Some((_, keys)) = shape.iter().find(|(known, _)| known == path) else {
+            findings.push(format!("{path:?} is new, with {:?}", objects[0]));
             continue;
         };
         let keys: Vec<&str> = keys.split_whitespace().collect();
@@ -133,7 +133,7 @@ fn check(command: &str, documents: &[Value], shape: Shape<'_>) {
         findings.extend(
             all.iter()
                 .filter(|key| !known.contains(**key))
-                .map(|key| format!("{place:?} has a new {key}")),
+                .map(|key| format!("{path:?} has a new {key}")),
         );
         for key in keys.iter().filter(|key| !key.starts_with('(')) {
             let name = bare(key);
@@ -142,12 +142,12 @@ fn check(command: &str, documents: &[Value], shape: Shape<'_>) {
                 .filter(|object| object.contains(&name))
                 .count();
             match (count, key.ends_with('?')) {
-                (0, _) => findings.push(format!("{place:?} never has {name}")),
+                (0, _) => findings.push(format!("{path:?} never has {name}")),
                 (n, true) if n == objects.len() => {
-                    findings.push(format!("{place:?} always has {name}"))
+                    findings.push(format!("{path:?} always has {name}"))
                 }
                 (n, false) if n < objects.len() => {
-                    findings.push(format!("{place:?} sometimes lacks {name}"))
+                    findings.push(format!("{path:?} sometimes lacks {name}"))
                 }
                 _ => {}
             }
@@ -155,8 +155,8 @@ fn check(command: &str, documents: &[Value], shape: Shape<'_>) {
     }
     let lost = shape
         .iter()
-        .filter(|(place, keys)| *keys != "…" && !found.contains_key(*place));
-    findings.extend(lost.map(|(place, _)| format!("{place:?} is gone")));
+        .filter(|(path, keys)| *keys != "…" && !found.contains_key(*path));
+    findings.extend(lost.map(|(path, _)| format!("{path:?} is gone")));
     assert!(
         findings.is_empty(),
         "the JSON of `soong {command}` has changed: {findings:#?}"
@@ -453,23 +453,23 @@ fn events_share_one_envelope_and_the_last_line_is_the_result() {
         .json_lines();
     let demo = events.pop().unwrap();
     assert!(check_events(&events), "streamed text comes too");
-    let mut places = vec![
+    let mut expected = vec![
         ("", "result".to_owned()),
         ("result", format!("{RUN} unattended home")),
     ];
-    places.extend([
+    expected.extend([
         ("result.usage", STATS.to_owned()),
         ("result.error", ERROR.to_owned()),
     ]);
-    places.extend([("result.stats", "own tree".to_owned())]);
-    places.extend(["result.stats.own", "result.stats.tree"].map(|place| (place, STATS.to_owned())));
-    places.push((
+    expected.extend([("result.stats", "own tree".to_owned())]);
+    expected.extend(["result.stats.own", "result.stats.tree"].map(|path| (path, STATS.to_owned())));
+    expected.push((
         "result.artifacts[]",
         "type artifact_id name version content_type size summary path".to_owned(),
     ));
-    let shape: Vec<(&str, &str)> = places
+    let shape: Vec<(&str, &str)> = expected
         .iter()
-        .map(|(place, keys)| (*place, keys.as_str()))
+        .map(|(path, keys)| (*path, keys.as_str()))
         .collect();
     check("run", &[done, failed, again, demo], &shape);
 

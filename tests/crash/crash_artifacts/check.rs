@@ -270,10 +270,10 @@ async fn compare_with_library(runtime: &Runtime, found: &CheckedArtifact, wrong:
         ArtifactScope::Session { session_id } => (session_id.clone(), "local".to_owned()),
         ArtifactScope::User { uid } => (SessionId::new("any"), uid.clone()),
     };
-    let place = ArtifactOwner { session_id, uid };
+    let owner = ArtifactOwner { session_id, uid };
     let loaded = match runtime
         .artifacts()
-        .load(&place, &artifact.key(), None)
+        .load(&owner, &artifact.key(), None)
         .await
     {
         Ok(loaded) => loaded.bytes().await,
@@ -458,8 +458,8 @@ fn histories(
     {
         let events = reader.events(&trace.trace_id, 0, usize::MAX / 2)?;
         let mut runs: BTreeMap<&RunId, Vec<&EventRecord>> = BTreeMap::new();
-        for (place, event) in events.iter().enumerate() {
-            if event.event_id != place as u64 + 1 {
+        for (index, event) in events.iter().enumerate() {
+            if event.event_id != index as u64 + 1 {
                 wrong.push(format!(
                     "timeline {} has a gap before {}",
                     trace.trace_id, event.event_id
@@ -490,7 +490,7 @@ fn conversation(messages: &[Message]) -> Option<String> {
     for message in messages {
         match (message.role, message.tool_call_id.as_deref()) {
             (Role::Tool, Some(id)) => match owed.iter().position(|call| *call == id) {
-                Some(place) => drop(owed.remove(place)),
+                Some(index) => drop(owed.remove(index)),
                 None => return Some(format!("{id} is answered but was not requested")),
             },
             _ if !owed.is_empty() => {

@@ -65,14 +65,14 @@ pub(crate) async fn work(home: &Path, seed: u64) -> Result<(), Failed> {
             };
             runtime.sessions().create(spec).await?;
         }
-        let place = runtime.artifacts().owner(&id).await?;
+        let owner = runtime.artifacts().owner(&id).await?;
         tokio::spawn(watch(runtime.clone(), id));
         tokio::spawn(runs(
             runtime.clone(),
-            place.clone(),
+            owner.clone(),
             Random::new(random.next()),
         ));
-        tokio::spawn(client(runtime.clone(), place, Random::new(random.next())));
+        tokio::spawn(client(runtime.clone(), owner, Random::new(random.next())));
     }
     std::future::pending().await
 }

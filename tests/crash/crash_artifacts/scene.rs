@@ -104,13 +104,13 @@ fn next_completion(random: &mut Random, request: &ModelRequest) -> Completion {
     let may_delegate =
         request.tools.iter().any(|tool| tool.name == "agent") && random.below(8) == 0;
     let mut tool_calls = Vec::new();
-    for place in 0..=random.below(3) {
-        let (name, arguments) = if may_delegate && place == 0 {
+    for index in 0..=random.below(3) {
+        let (name, arguments) = if may_delegate && index == 0 {
             ("agent", json!({"task": "edit", "agent_type": "default"}))
         } else {
             call(random)
         };
-        let id = format!("call_{:x}_{place}", random.next());
+        let id = format!("call_{:x}_{index}", random.next());
         tool_calls.push(ToolCall {
             id,
             name: name.to_owned(),
@@ -195,7 +195,7 @@ impl Tool for Produce {
     fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {
         async move {
             let ProduceArguments { key, seed, size } = tool::arguments(arguments)?;
-            let place = ArtifactOwner {
+            let owner = ArtifactOwner {
                 session_id: context.session_id.clone(),
                 uid: context.uid.to_string(),
             };
@@ -217,7 +217,7 @@ impl Tool for Produce {
             Report::Saving.write();
             let artifact = context
                 .artifacts()?
-                .save(&place, Save { key, ..save })
+                .save(&owner, Save { key, ..save })
                 .await?;
             Report::saved(&artifact, &bytes).write();
             let output = ToolOutput::text("saved", format!("{} bytes", artifact.size));

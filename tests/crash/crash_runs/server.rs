@@ -162,9 +162,9 @@ fn calls(who: u64, turn: usize, requested: &[(&str, Value)]) -> Reply {
     let requested: Vec<(String, &str, String)> = requested
         .iter()
         .enumerate()
-        .map(|(place, (name, arguments))| {
+        .map(|(index, (name, arguments))| {
             (
-                format!("call_{who}_{turn}_{place}"),
+                format!("call_{who}_{turn}_{index}"),
                 *name,
                 arguments.to_string(),
             )

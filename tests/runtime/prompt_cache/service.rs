@@ -112,7 +112,7 @@ fn count(
             .collect(),
         CacheRules::Breakpoints | CacheRules::ChatBreakpoints => {
             let is_end =
-                |(place, (_, is_marked)): &(usize, &(usize, bool))| *is_marked || *place == last;
+                |(index, (_, is_marked)): &(usize, &(usize, bool))| *is_marked || *index == last;
             ends.iter()
                 .enumerate()
                 .filter(is_end)
@@ -126,8 +126,8 @@ fn count(
     let read = readable.map(|(entry, _)| match rules {
         CacheRules::Marks => {
             let is_near = |mark: usize| {
-                let place = ends.iter().position(|(end, _)| *end == mark).unwrap();
-                ends[place.saturating_sub(MAX_LOOKBACK)..=place]
+                let index = ends.iter().position(|(end, _)| *end == mark).unwrap();
+                ends[index.saturating_sub(MAX_LOOKBACK)..=index]
                     .iter()
                     .any(|(end, _)| *end == entry.len())
             };

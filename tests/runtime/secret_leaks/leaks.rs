@@ -81,7 +81,7 @@ impl Tool for Leak {
                     Ok(ToolOutput::text("told", "told"))
                 }
                 "store" => {
-                    let place = ArtifactOwner {
+                    let owner = ArtifactOwner {
                         session_id: context.session_id.clone(),
                         uid: context.uid.to_string(),
                     };
@@ -90,7 +90,7 @@ impl Tool for Leak {
                     save.summary = Some(blurt());
                     save.metadata
                         .insert("from".to_owned(), json!({ "where": blurt() }));
-                    context.artifacts()?.save(&place, save).await?;
+                    context.artifacts()?.save(&owner, save).await?;
                     Ok(ToolOutput {
                         store_output: true,
                         ..ToolOutput::text(blurt(), blurt())

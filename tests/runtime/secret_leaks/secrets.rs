@@ -92,11 +92,11 @@ impl Search {
     }
 
     /// Searches a text.
-    pub fn look(&mut self, place: &str, bytes: impl AsRef<[u8]>) {
+    pub fn look(&mut self, location: &str, bytes: impl AsRef<[u8]>) {
         let bytes = bytes.as_ref();
-        match self.places.iter_mut().find(|(known, _)| known == place) {
+        match self.places.iter_mut().find(|(known, _)| known == location) {
             Some((_, size)) => *size += bytes.len(),
-            None => self.places.push((place.to_owned(), bytes.len())),
+            None => self.places.push((location.to_owned(), bytes.len())),
         }
         let control = CONTROL.1.as_bytes();
         let mut at = 0;
@@ -113,7 +113,7 @@ impl Search {
             };
             let around = &bytes[at.saturating_sub(80)..bytes.len().min(at + 60)];
             self.found.push(format!(
-                "{name} in {place}: …{}…",
+                "{name} in {location}: …{}…",
                 String::from_utf8_lossy(around).escape_debug()
             ));
             at += 200;
@@ -121,12 +121,12 @@ impl Search {
     }
 
     /// Searches every file below a folder.
-    pub fn look_below(&mut self, place: &str, folder: &Path) {
+    pub fn look_below(&mut self, location: &str, folder: &Path) {
         for path in files_below(folder) {
             let kind = path
                 .extension()
                 .map_or("", |ending| ending.to_str().unwrap_or(""));
-            self.look(&format!("{place} (.{kind})"), fs::read(&path).unwrap());
+            self.look(&format!("{location} (.{kind})"), fs::read(&path).unwrap());
         }
     }
 
@@ -138,7 +138,7 @@ impl Search {
         let places: Vec<String> = self
             .places
             .iter()
-            .map(|(place, size)| format!("{place}: {size}"))
+            .map(|(location, size)| format!("{location}: {size}"))
             .collect();
         let looked = format!(
             "{bytes} bytes in {} places: {}",

@@ -90,7 +90,7 @@ fn ambiguous_match_is_rejected_with_match_count() {
 
 #[test]
 fn match_reports_layer_similarity_and_range() {
-    for (content, old, layer, similarity, place) in [
+    for (content, old, layer, similarity, matched_text) in [
         ("say «hi» now", "\"hi\"", Layer::Normalized, 1.0, "«hi»"),
         (
             "中文   word",
@@ -131,7 +131,7 @@ fn match_reports_layer_similarity_and_range() {
         let found = matched(content, old).unwrap();
         assert_eq!(
             (found.layer, &content[found.range]),
-            (layer, place),
+            (layer, matched_text),
             "{old}"
         );
         assert!(

@@ -190,13 +190,13 @@ impl<'a> Serialize for Messages<'a> {
         }
         let returned = ReturnedData::of(self.call);
         let mut tool_files = Vec::new();
-        for (place, message) in request.messages.iter().enumerate() {
+        for (index, message) in request.messages.iter().enumerate() {
             if message.role == Role::User {
                 serialize_tool_files(&mut list, &mut tool_files, request)?;
-                if place == 0 || request.messages[place - 1].role != Role::User {
+                if index == 0 || request.messages[index - 1].role != Role::User {
                     list.serialize_element(&InputMessage {
                         role: "user",
-                        content: self.user_content(place),
+                        content: self.user_content(index),
                     })?;
                 }
                 continue;
@@ -211,7 +211,7 @@ impl<'a> Serialize for Messages<'a> {
             // drop the reasoning before it.
             let is_result = message.role == Role::Tool;
             let content = if is_result {
-                self.input_content(place)
+                self.input_content(index)
             } else {
                 Content::of(message, request)
             };
@@ -221,7 +221,7 @@ impl<'a> Serialize for Messages<'a> {
                 messages: self,
                 data,
             })?;
-            if let Some(context) = self.context_after(place).filter(|_| !is_result) {
+            if let Some(context) = self.context_after(index).filter(|_| !is_result) {
                 list.serialize_element(&InputMessage {
                     role: "user",
                     content: Content::Text(context.into()),
@@ -236,14 +236,14 @@ impl<'a> Serialize for Messages<'a> {
 impl<'a> Messages<'a> {
     fn of(call: Call<'a>) -> Self {
         let messages = &call.request.messages;
-        let is_answer = |place: usize| {
+        let is_answer = |index: usize| {
             messages
-                .get(place)
+                .get(index)
                 .is_none_or(|message| message.role == Role::Assistant)
         };
         let mut turn_ends = (0..messages.len())
             .rev()
-            .filter(|place| !is_answer(*place) && is_answer(place + 1));
+            .filter(|index| !is_answer(*index) && is_answer(index + 1));
         let breakpoints = call
             .caches_at_breakpoints()
             .then(|| [turn_ends.next(), turn_ends.next()]);
@@ -271,28 +271,28 @@ impl<'a> Messages<'a> {
             .iter()
             .take_while(|message| message.role == Role::User);
         let last = first + following.count();
-        let rest = (first + 1..=last).map(|place| self.input_content(place));
+        let rest = (first + 1..=last).map(|index| self.input_content(index));
         rest.fold(self.input_content(first), Content::followed_by)
     }
 
     /// Returns the content of a message that is not an answer, and of the context after it.
-    fn input_content(&self, place: usize) -> Content<'a> {
+    fn input_content(&self, index: usize) -> Content<'a> {
         let request = self.call.request;
-        let content = Content::of(&request.messages[place], request);
-        let context = self.context_after(place);
+        let content = Content::of(&request.messages[index], request);
+        let context = self.context_after(index);
         let Some(turn_ends) = self.breakpoints else {
             return content.with_context(context);
         };
         // Always a list: what was sent must not change when a breakpoint moves.
         let content = content.into_list();
-        let ends_shared_part = place + 1 == request.cache.shared_messages;
+        let ends_shared_part = index + 1 == request.cache.shared_messages;
         let content = if ends_shared_part || context.is_some() {
             content.with_breakpoint()
         } else {
             content
         };
         let content = content.with_context(context);
-        if turn_ends.contains(&Some(place)) {
+        if turn_ends.contains(&Some(index)) {
             content.with_breakpoint()
         } else {
             content
@@ -300,9 +300,9 @@ impl<'a> Messages<'a> {
     }
 
     /// Returns the context that follows a message.
-    fn context_after(&self, place: usize) -> Option<&'a str> {
+    fn context_after(&self, index: usize) -> Option<&'a str> {
         let request = self.call.request;
-        match request.messages.get(place + 1) {
+        match request.messages.get(index + 1) {
             Some(next) if next.role == Role::Assistant => next.context_update.as_deref(),
             Some(_) => None,
             None => request.context_update.as_deref(),

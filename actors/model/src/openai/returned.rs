@@ -39,8 +39,8 @@ pub(super) struct MessageData<'a> {
 }
 
 impl<'a> MessageData<'a> {
-    pub(super) fn call(&self, place: usize) -> Option<&'a Value> {
-        self.calls.get(place).copied().flatten()
+    pub(super) fn call(&self, index: usize) -> Option<&'a Value> {
+        self.calls.get(index).copied().flatten()
     }
 }
 

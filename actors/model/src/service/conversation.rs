@@ -153,7 +153,7 @@ fn take_bytes<'a>(text: &mut &'a str, bytes: usize) -> Option<&'a str> {
 pub(crate) fn turns<'a>(call: &Call<'a>, any_model: bool) -> Vec<Turn<'a>> {
     let mut ids = CallIds::default();
     let mut turns = Vec::new();
-    for (place, message) in call.request.messages.iter().enumerate() {
+    for (index, message) in call.request.messages.iter().enumerate() {
         match message.role {
             Role::Assistant => {
                 if let Some(context) = &message.context_update {
@@ -178,7 +178,7 @@ pub(crate) fn turns<'a>(call: &Call<'a>, any_model: bool) -> Vec<Turn<'a>> {
                     .push(CallResult { id, name, message });
             }
             Role::User | Role::System => {
-                let ends_shared_part = place + 1 == call.request.cache.shared_messages;
+                let ends_shared_part = index + 1 == call.request.cache.shared_messages;
                 user_turn(&mut turns).1.push(UserInput::Message {
                     message,
                     ends_shared_part,

@@ -304,10 +304,10 @@ impl ServiceInfo {
         let failure = error_body.failure(status, retry_after_ms);
         let what = format!("{} answered with HTTP {status}", self.host);
         let mut advice = match headers.get(LOCATION).and_then(|value| value.to_str().ok()) {
-            Some(place) if (300..400).contains(&status) => {
+            Some(target) if (300..400).contains(&status) => {
                 format!(
                     "; set `model.base_url` to the redirect target: {}",
-                    clip(place, 80)
+                    clip(target, 80)
                 )
             }
             _ => self.advice(failure, status, error_body),

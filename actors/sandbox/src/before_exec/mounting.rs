@@ -48,9 +48,9 @@ pub(super) fn mount(mounts: &Mounts, trees: &mut Trees) -> io::Result<()> {
     // The null device hides a file: it reads as empty.
     for file in &mounts.masked {
         if let Some(empty) = clone_mount_tree(NULL_DEVICE)?
-            && let Ok(place) = open_path(file)
+            && let Ok(target) = open_path(file)
         {
-            attach_tree(&empty, &place)?;
+            attach_tree(&empty, &target)?;
         }
     }
     // Writable paths are copied before everything becomes read-only.
@@ -140,10 +140,10 @@ fn mount_filesystem(
     Ok(rustix::mount::mount(source, target, kind, flags, options)?)
 }
 
-/// Mounts a tree at `place`.
-fn attach_tree(tree: &OwnedFd, place: &OwnedFd) -> io::Result<()> {
+/// Mounts a tree at `target`.
+fn attach_tree(tree: &OwnedFd, target: &OwnedFd) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    Ok(move_mount(tree, c"", place, c"", flags)?)
+    Ok(move_mount(tree, c"", target, c"", flags)?)
 }
 
 /// Maps the user to itself: in a new user namespace, the process has no user id at first.
@@ -161,15 +161,15 @@ fn write(path: &CStr, text: &str) -> io::Result<()> {
 
 /// Clones the mounts at and below a path; `None` if the path does not exist.
 fn clone_mount_tree(path: &CStr) -> io::Result<Option<OwnedFd>> {
-    let place = match open_path(path) {
+    let source = match open_path(path) {
         Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => return Ok(None),
-        place => place?,
+        source => source?,
     };
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::AT_RECURSIVE
         | OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    Ok(Some(open_tree(place, c"", flags)?))
+    Ok(Some(open_tree(source, c"", flags)?))
 }
 
 /// Opens a path. A symlink in it is an error, because the path had none when it was allowed.

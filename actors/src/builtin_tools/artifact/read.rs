@@ -66,10 +66,10 @@ impl Tool for ReadArtifact {
     fn call(&self, context: ToolContext, value: Value) -> BoxFuture<'static, ToolResult> {
         async move {
             let arguments: ReadArguments = arguments(value)?;
-            let place = artifact_owner(&context);
+            let owner = artifact_owner(&context);
             let Some(loaded) = context
                 .artifacts()?
-                .load(&place, &arguments.name, arguments.version)
+                .load(&owner, &arguments.name, arguments.version)
                 .await?
             else {
                 return Err(not_found_error(&context, &arguments).await?);
@@ -90,14 +90,14 @@ async fn not_found_error(
     arguments: &ReadArguments,
 ) -> Result<ErrorInfo, ErrorInfo> {
     let artifacts = context.artifacts()?;
-    let place = artifact_owner(context);
+    let owner = artifact_owner(context);
     let Some(version) = arguments.version else {
         return Ok(crate::artifact::not_found(&arguments.name));
     };
-    let versions = artifacts.list_versions(&place, &arguments.name).await?;
+    let versions = artifacts.list_versions(&owner, &arguments.name).await?;
     if versions.is_empty()
         && artifacts
-            .load(&place, &arguments.name, None)
+            .load(&owner, &arguments.name, None)
             .await?
             .is_none()
     {

@@ -113,10 +113,10 @@ proptest! {
         let Some(cut) = plan_compaction(&path, keep_recent, budget) else { return Ok(()) };
         prop_assert!(cut.covered > 0 && cut.covered < path.len());
         let request = path.iter().rposition(|entry| entry.message.role == Role::User);
-        prop_assert_eq!(cut.pinned, request.filter(|place| *place < cut.covered));
+        prop_assert_eq!(cut.pinned, request.filter(|index| *index < cut.covered));
         let mut left = Talk::default().user(&summary()).0;
         prop_assert!(is_summary(&left[0].message));
-        left.extend(cut.pinned.map(|place| path[place].clone()));
+        left.extend(cut.pinned.map(|index| path[index].clone()));
         left.extend_from_slice(&path[cut.covered..]);
         let messages: Vec<_> = left.iter().map(|entry| Arc::clone(&entry.message)).collect();
         assert_valid(&messages);

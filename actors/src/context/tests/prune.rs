@@ -234,8 +234,8 @@ proptest! {
         prop_assert!(built.messages.iter().map(|message| message.sequence).is_sorted());
         // Messages of users and the most recent messages are all kept.
         let recent = path.len().saturating_sub(keep_recent);
-        for (place, entry) in path.iter().enumerate() {
-            let stays = entry.message.role == Role::User || place >= recent || entry.message.goal_id.is_none() && entry.message.role != Role::Tool;
+        for (index, entry) in path.iter().enumerate() {
+            let stays = entry.message.role == Role::User || index >= recent || entry.message.goal_id.is_none() && entry.message.role != Role::Tool;
             prop_assert!(!stays || kept.contains(&entry.message.sequence), "{:?}", entry.message);
         }
         // No goal is replaced twice, and no two replacement messages are adjacent.

@@ -145,7 +145,7 @@ impl<'a> FileLines<'a> {
             }
             _ => ValuePosition::default(),
         };
-        let place = BlockPositions {
+        let positions = BlockPositions {
             helpful: spot("metrics.helpful"),
             harmful: spot("metrics.harmful"),
             reflection: spot("reflection"),
@@ -165,7 +165,7 @@ impl<'a> FileLines<'a> {
             created_at,
             text,
         };
-        Ok((experience, place, fault))
+        Ok((experience, positions, fault))
     }
 
     /// Finds the largest number in an id, including blocks that cannot be used, so that no id is

@@ -481,8 +481,8 @@ impl Transition<'_, '_> {
     }
 
     pub(crate) fn child_ended(&mut self, result: ChildResult) {
-        if let Some(place) = self.state.child_ended(result)
-            && let Some(call) = self.state.sub_agents.children[place].tool_call_id.clone()
+        if let Some(index) = self.state.child_ended(result)
+            && let Some(call) = self.state.sub_agents.children[index].tool_call_id.clone()
         {
             self.summarize_goals();
             self.close_if_children_ended(&call);

@@ -63,7 +63,7 @@ impl ChildStarter {
         call: Option<String>,
     ) -> Result<Vec<AcceptedChild>, ErrorInfo> {
         let mut orders = Vec::with_capacity(specs.len());
-        for (place, mut spec) in specs.into_iter().enumerate() {
+        for (index, mut spec) in specs.into_iter().enumerate() {
             self.store_files(parent, &mut spec).await?;
             let before = match &spec.continue_from {
                 Some(trace) => Some(last_settings(&self.reader, trace).await?),
@@ -72,7 +72,7 @@ impl ChildStarter {
             orders.push(ChildRequest {
                 spec,
                 previous_settings: before,
-                index: place + 1,
+                index: index + 1,
             });
         }
         for model in orders.iter().filter_map(|order| order.spec.model.as_ref()) {

@@ -197,26 +197,26 @@ fn plan_rewind(
     trace: &TraceId,
     after_sequence: u64,
 ) -> Result<Option<Result<Box<RewindPlan>, ErrorInfo>>, StoreError> {
-    let Some(place) = reader
+    let Some(resume_point) = reader
         .resume_point(trace, after_sequence)?
         .filter(|position| position.is_on_path)
     else {
         return Ok(Some(Err(cannot_continue_after(trace, after_sequence))));
     };
-    if place.sequence == place.head {
+    if resume_point.sequence == resume_point.head {
         return Ok(None);
     }
     let mut goals = reader
-        .goal_tree_at(trace, place.until_lsn)?
+        .goal_tree_at(trace, resume_point.until_lsn)?
         .unwrap_or_default();
-    goals.rewind(place.sequence);
+    goals.rewind(resume_point.sequence);
     Ok(Some(Ok(Box::new(RewindPlan {
         goals,
-        collaborators: reader.collaborators_at(trace, place.until_lsn)?,
+        collaborators: reader.collaborators_at(trace, resume_point.until_lsn)?,
         after_sequence,
-        head_sequence: place.sequence,
-        lsn: place.lsn,
-        from_sequence: place.head,
+        head_sequence: resume_point.sequence,
+        lsn: resume_point.lsn,
+        from_sequence: resume_point.head,
         document_writes: Vec::new(),
         restored: Vec::new(),
         unchanged: Vec::new(),

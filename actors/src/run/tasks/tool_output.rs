@@ -117,7 +117,7 @@ async fn store(
     context: &ToolContext,
 ) -> Result<ArtifactRef, ErrorInfo> {
     let service: &Arc<dyn ArtifactService> = context.artifacts()?;
-    let place = ArtifactOwner {
+    let owner = ArtifactOwner {
         session_id: context.session_id.clone(),
         uid: context.uid.to_string(),
     };
@@ -128,7 +128,7 @@ async fn store(
         provenance: provenance(context),
         ..Save::new("", "text/plain", text)
     };
-    Ok(service.save(&place, save).await?.reference())
+    Ok(service.save(&owner, save).await?.reference())
 }
 
 /// Returns the origin of what a call stores.

@@ -144,16 +144,17 @@ pub(in crate::runtime) fn session_deny_rules(
 fn read_conversation_end(
     reader: &dyn Reader,
     root: &TraceId,
-    place: Option<&ResumePoint>,
+    resume_point: Option<&ResumePoint>,
 ) -> Result<Option<ConversationEnd>, StoreError> {
     let Some(trace) = reader.trace(root)? else {
         return Ok(None);
     };
-    let head = place.map_or(trace.head_sequence, |place| place.sequence);
+    let head = resume_point.map_or(trace.head_sequence, |resume_point| resume_point.sequence);
     let last = reader.last_started_run(root)?;
     // The last run may have written no message. Its settings count unless the conversation
     // continues elsewhere.
-    let continues_elsewhere = place.is_some() || last.is_none() || reader.is_head_switched(root)?;
+    let continues_elsewhere =
+        resume_point.is_some() || last.is_none() || reader.is_head_switched(root)?;
     let author = if continues_elsewhere {
         reader.message_author(root, head)?
     } else {
@@ -248,8 +249,8 @@ impl ExistingSession {
     /// Returns the message to rewind to. `None` if the conversation ends there already.
     pub(super) fn rewind_target(&self, sequence: u64) -> Result<Option<u64>, ErrorInfo> {
         match &self.resume_point {
-            Some(place) if place.is_on_path => {
-                Ok((place.sequence != place.head).then_some(sequence))
+            Some(resume_point) if resume_point.is_on_path => {
+                Ok((resume_point.sequence != resume_point.head).then_some(sequence))
             }
             _ => Err(crate::run::cannot_continue_after(&self.trace_id, sequence)),
         }
@@ -290,11 +291,14 @@ impl ExistingSession {
                     .as_ref()
                     .is_some_and(|end| end.head.role == Role::System);
                 let stands = match (was_asked, &self.resume_point) {
-                    (true, Some(place)) if is_system => {
-                        format!("has no user message up to message {}", place.sequence)
+                    (true, Some(resume_point)) if is_system => {
+                        format!(
+                            "has no user message up to message {}",
+                            resume_point.sequence
+                        )
                     }
-                    (true, Some(place)) => {
-                        format!("ends with an answer in message {}", place.sequence)
+                    (true, Some(resume_point)) => {
+                        format!("ends with an answer in message {}", resume_point.sequence)
                     }
                     (true, None) => "ends with an answer".to_owned(),
                     (false, _) => "has no user message".to_owned(),

@@ -108,7 +108,7 @@ impl RuntimeBuilder {
         let home = self.home_folder(&environment)?;
         let configuration = self.configuration(&home, &environment)?;
         let config = &configuration.config;
-        let place = BlobLocation::parse(&config.artifacts.store)
+        let location = BlobLocation::parse(&config.artifacts.store)
             .map_err(|error| config_error(format!("artifacts.store: {error}")))?;
         let redactor = Redactor::new(&environment, config);
         let permissions = Permissions::new(self.approver.clone(), config)
@@ -120,7 +120,7 @@ impl RuntimeBuilder {
         let settings_digests = configuration.digests.clone();
         let (home, lock) = home::open(&home).await?;
         let open = self
-            .open_store(&home, config.storage.durability, place, environment)
+            .open_store(&home, config.storage.durability, location, environment)
             .await?;
         let faults = self.faults.program;
         let task_place = self.task_journal_location;
@@ -211,7 +211,7 @@ impl RuntimeBuilder {
         &mut self,
         home: &Path,
         durability: Durability,
-        place: BlobLocation,
+        location: BlobLocation,
         environment: Environment,
     ) -> Result<OpenStore, ErrorInfo> {
         let home = home.to_owned();
@@ -222,7 +222,7 @@ impl RuntimeBuilder {
             Ok((
                 store,
                 reader,
-                BlobStore::open(&home, &place, &|name| {
+                BlobStore::open(&home, &location, &|name| {
                     environment.get(name).map(str::to_owned)
                 })?,
             ))

@@ -172,9 +172,9 @@ impl TestJournal {
         ]);
         for step in steps {
             let tree = self.tree();
-            let name = |place: usize| {
+            let name = |index: usize| {
                 tree.goals
-                    .get(place)
+                    .get(index)
                     .map(|goal| goal.id.to_string())
                     .unwrap_or_default()
             };
@@ -184,16 +184,16 @@ impl TestJournal {
                     let goals: Vec<String> = (0..*count).map(|n| format!("goal {n}")).collect();
                     tree.plan_add(&goals, "why", under.as_deref(), None, 0, at(self.second))
                 }
-                Step::Focus(place) => tree.plan_focus(&name(*place)),
-                Step::Close(place, status) => {
-                    tree.plan_close(Some(&name(*place)), *status, "a summary")
+                Step::Focus(index) => tree.plan_focus(&name(*index)),
+                Step::Close(index, status) => {
+                    tree.plan_close(Some(&name(*index)), *status, "a summary")
                 }
                 Step::Root => Ok(tree.plan_mission_goal("task", 0, at(self.second))),
-                Step::Child(place) => {
+                Step::Child(index) => {
                     self.child(
                         id,
-                        place
-                            .and_then(|place| tree.goals.get(place))
+                        index
+                            .and_then(|index| tree.goals.get(index))
                             .map(|goal| goal.id.clone()),
                     );
                     continue;

@@ -66,17 +66,17 @@ impl TextChange<'_> {
 }
 
 fn replace(text: &str, edit: &Replacement, number: usize, name: &str) -> Result<String, ErrorInfo> {
-    let places: Vec<usize> = text
+    let positions: Vec<usize> = text
         .match_indices(&edit.old)
         .map(|(at, _)| at)
         .take(1_000)
         .collect();
     // Overlapping occurrences count too, because either could be meant.
-    let overlaps = places.first().is_some_and(|first| {
+    let overlaps = positions.first().is_some_and(|first| {
         let next = first + edit.old.chars().next().map_or(1, char::len_utf8);
-        places.len() == 1 && text[next..].contains(&edit.old)
+        positions.len() == 1 && text[next..].contains(&edit.old)
     });
-    match places.len() {
+    match positions.len() {
         0 => {
             let lines =
                 if text.contains("\r\n") && edit.old.contains('\n') && !edit.old.contains("\r\n") {
@@ -99,7 +99,7 @@ fn replace(text: &str, edit: &Replacement, number: usize, name: &str) -> Result<
             Ok(text.replace(&edit.old, &edit.new))
         }
         _ => {
-            let lines: Vec<String> = places
+            let lines: Vec<String> = positions
                 .iter()
                 .take(5)
                 .map(|at| {
@@ -248,8 +248,8 @@ fn find_hunk(
     if lines.len().saturating_mul(hunk.old.len()) > MAX_COMPARED_LINES {
         return Err(HunkMismatch::NotFound);
     }
-    let mut places = (from..lines.len()).filter(|at| matches_at(*at));
-    match (places.next(), places.next()) {
+    let mut positions = (from..lines.len()).filter(|at| matches_at(*at));
+    match (positions.next(), positions.next()) {
         (Some(at), None) => Ok(at),
         (None, _) => Err(HunkMismatch::NotFound),
         (Some(_), Some(_)) => Err(HunkMismatch::Ambiguous),

@@ -75,13 +75,13 @@ fn kernel_files_are_rejected_even_with_root_as_project() {
         );
     }
     // A path that was resolved before something was mounted over it.
-    let place = ResolvedPath {
+    let resolved = ResolvedPath {
         root: "/".into(),
         relative: "proc/self/maps".into(),
         path: "/proc/self/maps".into(),
         is_project: true,
     };
-    let refused = open_file(&place).err().map(|error| error.code);
+    let refused = open_file(&resolved).err().map(|error| error.code);
     assert!(refused.is_some(), "not opened: {refused:?}");
     let mut seen = Vec::new();
     let start = roots.resolve_existing(root, ".").unwrap();

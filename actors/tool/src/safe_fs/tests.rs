@@ -194,11 +194,11 @@ fn special_files_are_rejected_without_blocking() {
         }
     }
     let _socket = std::os::unix::net::UnixListener::bind(project.path().join("socket")).unwrap();
-    let place = PathPolicy::default()
+    let socket_path = PathPolicy::default()
         .resolve_existing(&project.path(), "socket")
         .unwrap();
     assert_eq!(
-        open_file(&place).unwrap_err().code,
+        open_file(&socket_path).unwrap_err().code,
         ErrorCode::UnsupportedMedia
     );
     assert!(tried.contains(&"folder"));

@@ -155,8 +155,8 @@ async fn name_is_resolved_and_checked_for_every_request() {
 async fn redirect_target_is_checked_like_the_first_url() {
     let closed = Server::of(&[]).await;
     let port = closed.port();
-    let places = Arc::new(Mutex::new(String::new()));
-    let next = Arc::clone(&places);
+    let location = Arc::new(Mutex::new(String::new()));
+    let next = Arc::clone(&location);
     // The redirect target is set before each row. The server uses another address than the closed
     // one.
     let open = Server::at("127.0.0.3:0", move |_, mut stream| {
@@ -175,7 +175,7 @@ async fn redirect_target_is_checked_like_the_first_url() {
         LIMITS,
     );
     let url = format!("http://{}/", open.address);
-    for (place, code, requests) in [
+    for (target, code, requests) in [
         (
             format!("http://127.0.0.1:{port}/"),
             ErrorCode::PermissionDenied,
@@ -240,18 +240,18 @@ async fn redirect_target_is_checked_like_the_first_url() {
         ("/loop".to_owned(), ErrorCode::ProviderError, 6),
         (String::new(), ErrorCode::ProviderError, 6),
     ] {
-        places.lock().unwrap().clone_from(&place);
+        location.lock().unwrap().clone_from(&target);
         let before = open.accepted();
         let error = text(&client, &url).await.unwrap_err();
         assert_eq!(
             (error.code, open.accepted() - before),
             (code, requests),
-            "{place}: {error}"
+            "{target}: {error}"
         );
         // A target with a forbidden address is rejected even if the redirect would not be followed.
-        if code == ErrorCode::PermissionDenied && !place.contains("name.example") {
+        if code == ErrorCode::PermissionDenied && !target.contains("name.example") {
             let refused = client.get(Url::parse(&url).unwrap(), |_, _| false).await;
-            assert!(refused.is_err_and(|error| error.code == code), "{place}");
+            assert!(refused.is_err_and(|error| error.code == code), "{target}");
         }
     }
     assert_eq!(closed.accepted(), 0);

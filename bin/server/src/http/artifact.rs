@@ -124,11 +124,11 @@ pub(super) async fn content(
     Query(query): Query<VersionQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let place = access.artifact_owner(&session).await?;
+    let owner = access.artifact_owner(&session).await?;
     let loaded = access
         .runtime()
         .artifacts()
-        .load(&place, &name, query.version)
+        .load(&owner, &name, query.version)
         .await?;
     let version = query.version.unwrap_or(loaded.artifact.current_version);
     if client_has_version(&headers, version) {
@@ -145,9 +145,9 @@ pub(super) async fn versions(access: &Access, request: ListVersions) -> Result<V
         session_id: session,
         name,
     } = request;
-    let place = access.artifact_owner(&session).await?;
+    let owner = access.artifact_owner(&session).await?;
     Ok(Versions {
-        versions: access.runtime().artifacts().versions(&place, &name).await?,
+        versions: access.runtime().artifacts().versions(&owner, &name).await?,
     })
 }
 
@@ -165,11 +165,11 @@ pub(super) async fn version(
         name,
         version,
     } = request;
-    let place = access.artifact_owner(&session).await?;
+    let owner = access.artifact_owner(&session).await?;
     Ok(access
         .runtime()
         .artifacts()
-        .version(&place, &name, version)
+        .version(&owner, &name, version)
         .await?)
 }
 
@@ -193,9 +193,9 @@ pub(super) async fn put(
     };
     let condition = change_condition(request.headers())?;
     let (content, waiting) = upload_content(request.into_body(), access.api().limits.upload_bytes);
-    let place = access.artifact_owner(&session).await?;
+    let owner = access.artifact_owner(&session).await?;
     let artifacts = access.runtime().artifacts().only_if(&condition);
-    let stored = artifacts.put(&place, &name, &content_type, content).await;
+    let stored = artifacts.put(&owner, &name, &content_type, content).await;
     let artifact = stored.map_err(|error| waiting.map_error(error))?;
     let version = artifact.current_version;
     let status = if version == 1 {
@@ -314,10 +314,10 @@ pub(super) async fn upload(
         return Err(validation_error(message));
     }
     let _passing = access.begin_change()?;
-    let place = access.artifact_owner(&session).await;
+    let owner = access.artifact_owner(&session).await;
     Ok((
         StatusCode::CREATED,
-        Json(upload::store_multipart(&access, place, request).await?),
+        Json(upload::store_multipart(&access, owner, request).await?),
     )
         .into_response())
 }
@@ -364,12 +364,12 @@ pub(super) async fn export(
         format: Format::Docx,
     }): Query<ExportQuery>,
 ) -> Result<Response, ApiError> {
-    let place = access.artifact_owner(&session).await?;
+    let owner = access.artifact_owner(&session).await?;
     let bytes = docx(
         access
             .runtime()
             .artifacts()
-            .last_version(&place, &name)
+            .last_version(&owner, &name)
             .await?,
     )
     .await?;

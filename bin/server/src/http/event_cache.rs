@@ -26,8 +26,8 @@ impl Default for EventCache {
 impl EventCache {
     /// Returns an event record as JSON.
     pub(super) fn json(&self, record: &EventRecord) -> Result<Utf8Bytes, serde_json::Error> {
-        let place = usize::try_from(record.lsn).unwrap_or_default() % KEPT_EVENTS;
-        let mut kept = self.0[place].lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = usize::try_from(record.lsn).unwrap_or_default() % KEPT_EVENTS;
+        let mut kept = self.0[slot].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, text)) = kept.as_ref().filter(|(lsn, _)| *lsn == record.lsn) {
             return Ok(text.clone());
         }

@@ -147,12 +147,12 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let not_expected = |error: serde_path_to_error::Error<serde_json::Error>| {
         let path = error.path().to_string();
-        let place = if path == "." {
+        let location = if path == "." {
             String::new()
         } else {
             format!(" at {path}")
         };
-        validation_error(format!("invalid body{place}: {}", error.inner()))
+        validation_error(format!("invalid body{location}: {}", error.inner()))
     };
     let value = serde_path_to_error::deserialize(&mut json).map_err(not_expected)?;
     json.end().map_err(|error| {

@@ -160,7 +160,7 @@ fn incomplete_body(error: &dyn std::fmt::Display) -> ErrorInfo {
 /// remain stored.
 pub(super) async fn store_multipart(
     access: &Access,
-    place: Result<ArtifactOwner, ErrorInfo>,
+    owner: Result<ArtifactOwner, ErrorInfo>,
     request: Request,
 ) -> Result<Uploaded, ApiError> {
     let limit = access.api().limits.upload_bytes;
@@ -168,7 +168,7 @@ pub(super) async fn store_multipart(
         let body = Body::from_stream(DrainedBody(Some(body.into_data_stream())));
         Body::new(Limited::new(body, limit))
     });
-    let place = place?;
+    let owner = owner?;
     let mut parts = Multipart::from_request(request, &())
         .await
         .map_err(|error| validation_error(error.body_text()))?;
@@ -179,7 +179,7 @@ pub(super) async fn store_multipart(
         .map_err(|error| multipart_error(&error, limit))?
     {
         if part.name() == Some("file") {
-            artifacts.push(store(access, &place, part).await?);
+            artifacts.push(store(access, &owner, part).await?);
         }
     }
     let nothing = "the form has no field `file` with a file";

@@ -42,13 +42,13 @@ impl Conversation<'_> {
     /// Continues another session.
     pub(super) async fn resume(
         &mut self,
-        place: &RuntimeSession<'_>,
+        runtime_session: &RuntimeSession<'_>,
         reference: &str,
     ) -> Result<(), Failure> {
         let found = self.context.source().await?.session(reference).await?;
         self.select_session(Some(found.session_id.clone()));
         if self.has_header() {
-            return self.begin(place, None).await;
+            return self.begin(runtime_session, None).await;
         }
         self.use_project_of(&found);
         if self.context.global.json {
@@ -77,7 +77,7 @@ impl Conversation<'_> {
     /// Runs a command of the user; the next message includes its output.
     pub(super) async fn run_shell(
         &mut self,
-        place: &RuntimeSession<'_>,
+        runtime_session: &RuntimeSession<'_>,
         command: &str,
     ) -> Result<(), Failure> {
         if command.is_empty() {
@@ -92,7 +92,7 @@ impl Conversation<'_> {
             let what = "commands are not run in a chat with a server";
             return Err(Failure::usage(what, "Run the command in another terminal."));
         };
-        let output = shell::run(command, folder, place.interrupted()).await?;
+        let output = shell::run(command, folder, runtime_session.interrupted()).await?;
         let texts = &mut self.additions.texts;
         texts.push(output);
         texts.drain(..texts.len().saturating_sub(MAX_COMMAND_OUTPUTS));
@@ -100,16 +100,23 @@ impl Conversation<'_> {
     }
 
     /// Prints the changes in the project that are not committed.
-    pub(super) async fn print_diff(&self, place: &RuntimeSession<'_>) -> Result<(), Failure> {
+    pub(super) async fn print_diff(
+        &self,
+        runtime_session: &RuntimeSession<'_>,
+    ) -> Result<(), Failure> {
         match self
             .next_request
             .project_dir
             .as_ref()
             .filter(|_| self.context.remote.is_none())
         {
-            Some(folder) => shell::run("git --no-pager diff HEAD", folder, place.interrupted())
-                .await
-                .map(drop),
+            Some(folder) => shell::run(
+                "git --no-pager diff HEAD",
+                folder,
+                runtime_session.interrupted(),
+            )
+            .await
+            .map(drop),
             None => print::line("there is no project on this machine"),
         }
     }

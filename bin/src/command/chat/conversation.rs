@@ -115,8 +115,11 @@ enum Next {
 impl Conversation<'_> {
     /// Runs the conversation until the user quits. If input is piped in, the first failure ends the
     /// conversation and determines the exit code.
-    pub(super) async fn run(&mut self, place: &mut RuntimeSession<'_>) -> Result<Exit, Failure> {
-        let mut handled = self.resume_interrupted(place).await;
+    pub(super) async fn run(
+        &mut self,
+        runtime_session: &mut RuntimeSession<'_>,
+    ) -> Result<Exit, Failure> {
+        let mut handled = self.resume_interrupted(runtime_session).await;
         loop {
             match handled {
                 Ok(Next::Continue) => {}
@@ -136,10 +139,10 @@ impl Conversation<'_> {
                     let _ = print::failure(&failure, self.context.terminal);
                 }
             }
-            let Some(line) = self.next_input(place).await? else {
+            let Some(line) = self.next_input(runtime_session).await? else {
                 return Ok(Exit::Interrupted);
             };
-            handled = self.handle_line(place, line).await;
+            handled = self.handle_line(runtime_session, line).await;
         }
     }
 
@@ -147,16 +150,18 @@ impl Conversation<'_> {
     /// terminal.
     async fn resume_interrupted(
         &mut self,
-        place: &mut RuntimeSession<'_>,
+        runtime_session: &mut RuntimeSession<'_>,
     ) -> Result<Next, Failure> {
         let session = self.next_request.session_id.as_deref().map(SessionId::new);
         let is_shown = self.input.is_terminal() && !self.context.global.json;
-        if !is_shown || !session.is_some_and(|session| place.has_interrupted_run(&session)) {
+        if !is_shown
+            || !session.is_some_and(|session| runtime_session.has_interrupted_run(&session))
+        {
             return Ok(Next::Continue);
         }
         self.print_dim("the last run was interrupted; it resumes now with the settings that it was started with")?;
-        let next = self.run_message(place, None).await;
-        place.reset_interrupt();
+        let next = self.run_message(runtime_session, None).await;
+        runtime_session.reset_interrupt();
         next
     }
 
@@ -177,7 +182,7 @@ impl Conversation<'_> {
     /// chat.
     async fn next_input(
         &mut self,
-        place: &RuntimeSession<'_>,
+        runtime_session: &RuntimeSession<'_>,
     ) -> Result<Option<InputLine>, Failure> {
         let is_pipe = !self.input.is_terminal();
         let reads_keys = self.context.terminal.can_redraw;
@@ -188,9 +193,9 @@ impl Conversation<'_> {
             loop {
                 tokio::select! {
                     biased;
-                    () = place.wait_for_end_signal() => return Ok(None),
-                    () = place.interrupted() => {
-                        place.reset_interrupt();
+                    () = runtime_session.wait_for_end_signal() => return Ok(None),
+                    () = runtime_session.interrupted() => {
+                        runtime_session.reset_interrupt();
                         // A wrapper process may forward a signal that the terminal has also sent.
                         let before = last_signal.replace(Instant::now());
                         let is_duplicate = before.is_some_and(|before| before.elapsed() < DUPLICATE_WINDOW);
@@ -214,22 +219,22 @@ impl Conversation<'_> {
 
     async fn handle_line(
         &mut self,
-        place: &mut RuntimeSession<'_>,
+        runtime_session: &mut RuntimeSession<'_>,
         line: InputLine,
     ) -> Result<Next, Failure> {
         match line {
             InputLine::Line(line) => {
                 self.interrupted_at = None;
                 let input = self.parse(&line);
-                let next = self.handle_input(place, input).await;
-                place.reset_interrupt();
+                let next = self.handle_input(runtime_session, input).await;
+                runtime_session.reset_interrupt();
                 let next = next?;
                 self.sending = None;
                 Ok(next)
             }
             InputLine::Key(key, text) => {
-                let done = self.handle_key(place, key, text).await;
-                place.reset_interrupt();
+                let done = self.handle_key(runtime_session, key, text).await;
+                runtime_session.reset_interrupt();
                 done.map(|()| Next::Continue)
             }
             InputLine::Discarded => {
@@ -244,33 +249,35 @@ impl Conversation<'_> {
 
     async fn handle_input(
         &mut self,
-        place: &mut RuntimeSession<'_>,
+        runtime_session: &mut RuntimeSession<'_>,
         input: ChatInput,
     ) -> Result<Next, Failure> {
         self.has_plan &= input.keeps_plan();
         match input {
             ChatInput::Quit => return Ok(Next::Quit),
-            ChatInput::Message(text) => return self.run_message(place, Some(text)).await,
-            ChatInput::Retry => return self.run_message(place, None).await,
+            ChatInput::Message(text) => return self.run_message(runtime_session, Some(text)).await,
+            ChatInput::Retry => return self.run_message(runtime_session, None).await,
             ChatInput::Move(HeadMove::Rewind(Some(sequence))) => {
-                self.switch_head(place, sequence).await?
+                self.switch_head(runtime_session, sequence).await?
             }
-            ChatInput::Move(HeadMove::Rewind(None)) => self.go_back(place).await?,
-            ChatInput::Move(HeadMove::Undo) => self.undo(place).await?,
-            ChatInput::Move(HeadMove::Fork(at_sequence)) => self.fork(place, at_sequence).await?,
+            ChatInput::Move(HeadMove::Rewind(None)) => self.go_back(runtime_session).await?,
+            ChatInput::Move(HeadMove::Undo) => self.undo(runtime_session).await?,
+            ChatInput::Move(HeadMove::Fork(at_sequence)) => {
+                self.fork(runtime_session, at_sequence).await?
+            }
             ChatInput::Permissions(mode) => {
                 self.next_request.permission_mode = mode.or(self.next_request.permission_mode);
                 print::line(&format!("permissions: {}", self.permission_mode().as_str()))?;
             }
             ChatInput::Query(words) => self.query(words).await?,
-            ChatInput::Resume(session) => self.resume(place, &session).await?,
-            ChatInput::Shell(command) => self.run_shell(place, &command).await?,
+            ChatInput::Resume(session) => self.resume(runtime_session, &session).await?,
+            ChatInput::Shell(command) => self.run_shell(runtime_session, &command).await?,
             ChatInput::Attach(path) => self.attach(&path)?,
-            ChatInput::Local(LocalCommand::Monitor) => place.show_monitor(None).await?,
+            ChatInput::Local(LocalCommand::Monitor) => runtime_session.show_monitor(None).await?,
             ChatInput::Local(LocalCommand::Copy) => self.copy_answer()?,
             ChatInput::Local(LocalCommand::Help) => self.print_help()?,
             ChatInput::Local(LocalCommand::Context) => self.print_context()?,
-            ChatInput::Local(LocalCommand::Diff) => self.print_diff(place).await?,
+            ChatInput::Local(LocalCommand::Diff) => self.print_diff(runtime_session).await?,
             ChatInput::Local(LocalCommand::Background) => {
                 print::line(
                     "no run is active; type /background while one is, or /quit to end the chat",
@@ -292,7 +299,7 @@ impl Conversation<'_> {
 
     async fn handle_key(
         &mut self,
-        place: &RuntimeSession<'_>,
+        runtime_session: &RuntimeSession<'_>,
         key: ChatKey,
         text: String,
     ) -> Result<(), Failure> {
@@ -307,7 +314,7 @@ impl Conversation<'_> {
             }
             ChatKey::GoBack => {
                 self.has_plan = false;
-                self.go_back(place).await?;
+                self.go_back(runtime_session).await?;
             }
             ChatKey::Unfold => self.unfold()?,
         }
@@ -364,11 +371,11 @@ impl Conversation<'_> {
     /// terminal, a run that the user has cancelled is no failure: its output already says so.
     async fn run_message(
         &mut self,
-        place: &mut RuntimeSession<'_>,
+        runtime_session: &mut RuntimeSession<'_>,
         prompt: Option<String>,
     ) -> Result<Next, Failure> {
         let has_message = prompt.is_some();
-        let done = self.send(place, prompt).await?;
+        let done = self.send(runtime_session, prompt).await?;
         self.next_request.session_id = Some(done.session.to_string());
         self.next_request.compact = false;
         if has_message {
@@ -398,7 +405,7 @@ impl Conversation<'_> {
                 self.interrupted_at = (!done.typed.cancelled_by_key).then(Instant::now);
                 self.typed.lock().take_back(usize::MAX);
                 if done.typed.goes_back {
-                    self.go_back(place).await?;
+                    self.go_back(runtime_session).await?;
                 }
             }
             Err(failure) => return Err(failure),
@@ -434,7 +441,7 @@ impl Conversation<'_> {
     /// Starts the run of a message and follows it to its end.
     async fn send(
         &mut self,
-        place: &mut RuntimeSession<'_>,
+        runtime_session: &mut RuntimeSession<'_>,
         prompt: Option<String>,
     ) -> Result<RunReport, Failure> {
         let mut files = match &prompt {
@@ -468,7 +475,7 @@ impl Conversation<'_> {
                 let params = async |client: &Client| {
                     continued::params_with_effort(client, request, effort).await
                 };
-                Some(Some(place.request(params).await?))
+                Some(Some(runtime_session.request(params).await?))
             }
             None => self.next_request.llm_params.clone(),
         };
@@ -488,21 +495,21 @@ impl Conversation<'_> {
             llm_params,
             ..self.next_request.clone()
         };
-        let request = attach(self.context, place, attached, plain.clone()).await?;
+        let request = attach(self.context, runtime_session, attached, plain.clone()).await?;
         let session_id = request.session_id.clone();
         let has_parts = request.prompt != plain.prompt;
         let display = || RunDisplay::Chat {
             mode: self.permission_mode(),
             typed: self.typed.clone(),
         };
-        match place.run(request, display()).await {
+        match runtime_session.run(request, display()).await {
             // The user may have named a file only for the tools.
             Err(failure) if has_parts && is_unsupported(&failure) => {
                 print::note(&format!(
                     "{}; the message is sent without the attachments",
                     text::safe_line(&failure.what)
                 ));
-                place
+                runtime_session
                     .run(
                         StartBody {
                             session_id,

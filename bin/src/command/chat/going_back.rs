@@ -52,13 +52,13 @@ impl Conversation<'_> {
     /// Continues from another message of the session.
     pub(super) async fn switch_head(
         &self,
-        place: &RuntimeSession<'_>,
+        runtime_session: &RuntimeSession<'_>,
         sequence: u64,
     ) -> Result<(), Failure> {
         let Some(session) = &self.next_request.session_id else {
             return print::line(NO_MESSAGES);
         };
-        let head = place
+        let head = runtime_session
             .client()
             .call(SwitchHead {
                 session_id: SessionId::new(session.as_str()),
@@ -74,7 +74,7 @@ impl Conversation<'_> {
     /// Continues in a copy of the session, up to a message.
     pub(super) async fn fork(
         &mut self,
-        place: &RuntimeSession<'_>,
+        runtime_session: &RuntimeSession<'_>,
         at_sequence: Option<u64>,
     ) -> Result<(), Failure> {
         let Some(session) = &self.next_request.session_id else {
@@ -84,7 +84,7 @@ impl Conversation<'_> {
             at_sequence,
             ..ForkBody::default()
         };
-        let made = place
+        let made = runtime_session
             .client()
             .call(ForkSession {
                 session_id: SessionId::new(session.as_str()),
@@ -92,7 +92,9 @@ impl Conversation<'_> {
             })
             .await
             .map_err(|error| refused(session, error))?;
-        let before = place.session_name(&SessionId::new(session.as_str())).await;
+        let before = runtime_session
+            .session_name(&SessionId::new(session.as_str()))
+            .await;
         let now = made.session.short_name();
         print::line(&text::safe_line(&format!(
             "continuing in session {now}; {before} is unchanged"
@@ -102,8 +104,11 @@ impl Conversation<'_> {
     }
 
     /// Asks the user for an earlier message, and goes back to before it.
-    pub(super) async fn go_back(&mut self, place: &RuntimeSession<'_>) -> Result<(), Failure> {
-        let messages = self.messages(place).await?;
+    pub(super) async fn go_back(
+        &mut self,
+        runtime_session: &RuntimeSession<'_>,
+    ) -> Result<(), Failure> {
+        let messages = self.messages(runtime_session).await?;
         let own: Vec<&Message> = messages
             .iter()
             .filter(|message| is_users(message))
@@ -135,22 +140,31 @@ impl Conversation<'_> {
             .iter()
             .find(|message| message.sequence.to_string() == answer)
         {
-            Some(message) => self.go_back_before(place, message, &messages).await,
+            Some(message) => {
+                self.go_back_before(runtime_session, message, &messages)
+                    .await
+            }
             None => print::line("enter one of the listed numbers"),
         }
     }
 
     /// Takes the last message of the user back.
-    pub(super) async fn undo(&mut self, place: &RuntimeSession<'_>) -> Result<(), Failure> {
-        let messages = self.messages(place).await?;
+    pub(super) async fn undo(
+        &mut self,
+        runtime_session: &RuntimeSession<'_>,
+    ) -> Result<(), Failure> {
+        let messages = self.messages(runtime_session).await?;
         match messages.iter().rfind(|message| is_users(message)) {
-            Some(last) => self.go_back_before(place, last, &messages).await,
+            Some(last) => self.go_back_before(runtime_session, last, &messages).await,
             None => print::line(NO_MESSAGES),
         }
     }
 
     /// Returns the messages that lead to the head of the session.
-    async fn messages(&self, place: &RuntimeSession<'_>) -> Result<Vec<Message>, Failure> {
+    async fn messages(
+        &self,
+        runtime_session: &RuntimeSession<'_>,
+    ) -> Result<Vec<Message>, Failure> {
         let Some(session) = &self.next_request.session_id else {
             return Ok(Vec::new());
         };
@@ -158,14 +172,14 @@ impl Conversation<'_> {
             trace_id: TraceId::new(session.as_str()),
             query: MessageQuery::default(),
         };
-        Ok(place.client().call(request).await?.messages)
+        Ok(runtime_session.client().call(request).await?.messages)
     }
 
     /// Goes back to before one of the user's messages. If agents have changed files since, the user
     /// chooses what goes back. `messages`: all messages that lead to the head.
     async fn go_back_before(
         &mut self,
-        place: &RuntimeSession<'_>,
+        runtime_session: &RuntimeSession<'_>,
         message: &Message,
         messages: &[Message],
     ) -> Result<(), Failure> {
@@ -174,9 +188,10 @@ impl Conversation<'_> {
         };
         // The files of a server are not those of this machine.
         if !self.input.is_terminal() || self.context.remote.is_some() {
-            return self.continue_before(place, message).await;
+            return self.continue_before(runtime_session, message).await;
         }
-        let changes = ChangesAfter::read(place.client(), &session, message.sequence).await?;
+        let changes =
+            ChangesAfter::read(runtime_session.client(), &session, message.sequence).await?;
         let taken_back = messages
             .iter()
             .filter(|later| later.sequence >= message.sequence)
@@ -201,7 +216,7 @@ impl Conversation<'_> {
             return print::line("nothing was changed");
         };
         if scope != Scope::Files {
-            self.continue_before(place, message).await?;
+            self.continue_before(runtime_session, message).await?;
         }
         if scope != Scope::Conversation {
             self.revert_files(&changes, scope)?;
@@ -243,10 +258,10 @@ impl Conversation<'_> {
     /// again.
     async fn continue_before(
         &mut self,
-        place: &RuntimeSession<'_>,
+        runtime_session: &RuntimeSession<'_>,
         message: &Message,
     ) -> Result<(), Failure> {
-        self.switch_head(place, message.parent_sequence.unwrap_or(0))
+        self.switch_head(runtime_session, message.parent_sequence.unwrap_or(0))
             .await?;
         let content = message.content.to_string();
         let typed = self

@@ -70,7 +70,7 @@ impl Conversation<'_> {
     /// last run.
     pub(super) async fn begin(
         &mut self,
-        place: &RuntimeSession<'_>,
+        runtime_session: &RuntimeSession<'_>,
         model: Option<&str>,
     ) -> Result<(), Failure> {
         if !self.has_header() {
@@ -79,14 +79,14 @@ impl Conversation<'_> {
         // A session that does not exist yet begins with the first message.
         let (continued, last) = match &self.next_request.session_id {
             Some(session) => (
-                place
+                runtime_session
                     .client()
                     .call(ReadSession {
                         session_id: SessionId::new(session.as_str()),
                     })
                     .await
                     .ok(),
-                place
+                runtime_session
                     .client()
                     .call(ReadTrace {
                         trace_id: TraceId::new(session.as_str()),
@@ -159,7 +159,7 @@ impl Conversation<'_> {
     /// Prints how to continue the session later.
     pub(super) async fn print_resume_hint(
         &self,
-        place: &RuntimeSession<'_>,
+        runtime_session: &RuntimeSession<'_>,
     ) -> Result<(), Failure> {
         match &self.next_request.session_id {
             Some(session) if self.input.is_terminal() => {
@@ -167,7 +167,9 @@ impl Conversation<'_> {
                     self.context.global.home.as_deref(),
                     self.context.global.url.as_deref(),
                 );
-                let session = place.session_name(&SessionId::new(session.as_str())).await;
+                let session = runtime_session
+                    .session_name(&SessionId::new(session.as_str()))
+                    .await;
                 let session = text::safe_line(&session);
                 let line = format!("continue this session with `{soong} chat --session {session}`");
                 print::line_or_stderr(self.context.terminal, TextStyle::Dim, &line)

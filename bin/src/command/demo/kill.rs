@@ -168,7 +168,8 @@ fn ended_early(process: &mut Child) -> Failure {
 
 /// Resumes the run here and waits for its end.
 async fn resume(demo: &Demo<'_>, session: &SessionId) -> Result<(), Failure> {
-    let mut place = RuntimeSession::exclusive(demo.context, demo.home, || demo.builder()).await?;
+    let mut runtime_session =
+        RuntimeSession::exclusive(demo.context, demo.home, || demo.builder()).await?;
     let session_id = Some(session.to_string());
     let mode = Some(Some(RunMode::Orchestrator));
     let request = StartBody {
@@ -177,11 +178,11 @@ async fn resume(demo: &Demo<'_>, session: &SessionId) -> Result<(), Failure> {
         unattended: true,
         ..StartBody::default()
     };
-    let resumed = place.follow(request, RunDisplay::Once).await;
+    let resumed = runtime_session.follow(request, RunDisplay::Once).await;
     if demo.keeps_last_sessions {
-        place.delete_old_sessions(MAX_SESSIONS).await;
+        runtime_session.delete_old_sessions(MAX_SESSIONS).await;
     }
-    place.close().await;
+    runtime_session.close().await;
     report::exit(demo.context, &resumed?.0).map(drop)
 }
 

@@ -21,22 +21,22 @@ pub(super) async fn check(
     environment: &Environment,
 ) -> Option<Check> {
     // An invalid location is an error of the configuration, which is checked elsewhere.
-    let place = BlobLocation::parse(&config.artifacts.store).ok()?;
-    if matches!(place, BlobLocation::File | BlobLocation::Memory) {
+    let location = BlobLocation::parse(&config.artifacts.store).ok()?;
+    if matches!(location, BlobLocation::File | BlobLocation::Memory) {
         return None;
     }
     let broken = |why: String| Check::broken(NAME, why, ADVICE);
-    let store = match BlobStore::open(home, &place, &|name| {
+    let store = match BlobStore::open(home, &location, &|name| {
         environment.get(name).map(str::to_owned)
     }) {
         Ok(store) => store,
         Err(error) => return Some(broken(error.to_string())),
     };
     Some(match tokio::time::timeout(TIMEOUT, store.check()).await {
-        Ok(Ok(())) => Check::ok(NAME, format!("{place} can be written and read")),
-        Ok(Err(error)) => broken(format!("{place}: {error}")),
+        Ok(Ok(())) => Check::ok(NAME, format!("{location} can be written and read")),
+        Ok(Err(error)) => broken(format!("{location}: {error}")),
         Err(_) => broken(format!(
-            "{place} did not answer within {} s",
+            "{location} did not answer within {} s",
             TIMEOUT.as_secs()
         )),
     })

@@ -28,8 +28,8 @@ impl Flow {
     }
 
     /// Returns the text after a position.
-    pub(super) fn since(&self, place: usize) -> &str {
-        &self.text[place..]
+    pub(super) fn since(&self, start: usize) -> &str {
+        &self.text[start..]
     }
 
     /// Appends foreign text on the current line.

@@ -421,7 +421,7 @@ fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) 
     let count = lines.len();
     monitor.cached_lines = Some((look, lines));
     if count > rows {
-        let place = format!(
+        let position = format!(
             " {} to {} of {} ",
             scroll + 1,
             (scroll + rows).min(count),
@@ -432,7 +432,7 @@ fn pane(monitor: &mut Monitor, buffer: &mut Buffer, area: Rect, now: Timestamp) 
             buffer,
             area,
             0,
-            &StyledLine::of(TextStyle::Dim, place),
+            &StyledLine::of(TextStyle::Dim, position),
         );
     }
 }

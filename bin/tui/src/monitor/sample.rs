@@ -91,8 +91,8 @@ pub(crate) fn tree(runs: Vec<ActorView>) -> TreeEvent {
         actor(ActorKind::SubAgentSupervisor, "s", Some("session:s")),
     ];
     for run in runs {
-        let place = usize::from(run.parent.as_deref() == Some("sub_agent_supervisor:s"));
-        supervisors[place].children.push(run);
+        let index = usize::from(run.parent.as_deref() == Some("sub_agent_supervisor:s"));
+        supervisors[index].children.push(run);
     }
     let mut session = actor(ActorKind::Session, "s", Some(sessions));
     session.children = supervisors.into();

@@ -132,10 +132,10 @@ impl Step {
     /// Returns the lines of the step, at most `width` columns wide. Of many rows, some are shown.
     pub fn lines(&self, width: usize, unicode: bool) -> Vec<StyledLine> {
         let visible = self.visible_rows();
-        let note = |count: usize, place: &str| {
+        let note = |count: usize, suffix: &str| {
             (count > 0 && self.fold != Fold::Hidden).then(|| {
                 dim_row(format!(
-                    "({} {place})",
+                    "({} {suffix})",
                     format::plural(count, "line", "lines")
                 ))
             })

@@ -105,8 +105,8 @@ impl Server {
             "AWS_ENDPOINT_URL" => Some(format!("http://{}", self.address)),
             _ => None,
         };
-        let place = BlobLocation::parse(&format!("s3://{BUCKET}/{prefix}")).unwrap();
-        BlobStore::open(FilePath::new("nowhere"), &place, &environment).unwrap()
+        let location = BlobLocation::parse(&format!("s3://{BUCKET}/{prefix}")).unwrap();
+        BlobStore::open(FilePath::new("nowhere"), &location, &environment).unwrap()
     }
 
     /// Returns the number of uploads that are neither completed nor aborted.
@@ -291,8 +291,8 @@ async fn missing_bucket_is_a_typed_error() {
         "AWS_ACCESS_KEY_ID" | "AWS_SECRET_ACCESS_KEY" => Some("a-secret".to_owned()),
         _ => None,
     };
-    let place = BlobLocation::parse("s3://there-is-none").unwrap();
-    let blobs = BlobStore::open(FilePath::new("nowhere"), &place, &environment).unwrap();
+    let location = BlobLocation::parse("s3://there-is-none").unwrap();
+    let blobs = BlobStore::open(FilePath::new("nowhere"), &location, &environment).unwrap();
     for size in [3, 2 * objects::PART_BYTES] {
         let error = blobs
             .put(&path("a", 1), Bytes::from(vec![7; size]))

@@ -124,7 +124,7 @@ impl OpenCalls {
         let index = list
             .iter()
             .enumerate()
-            .map(|(place, open)| (open.call.id.clone(), place))
+            .map(|(index, open)| (open.call.id.clone(), index))
             .collect();
         Self {
             open_count: list.len(),
@@ -161,7 +161,7 @@ impl OpenCalls {
     }
 
     pub(crate) fn get(&self, id: &str) -> Option<&OpenCall> {
-        self.index.get(id).map(|place| &self.calls[*place])
+        self.index.get(id).map(|index| &self.calls[*index])
     }
 
     /// Returns the position of the call in the turn, from 0.
@@ -170,7 +170,7 @@ impl OpenCalls {
     }
 
     pub(crate) fn get_mut(&mut self, id: &str) -> Option<&mut OpenCall> {
-        self.index.get(id).map(|place| &mut self.calls[*place])
+        self.index.get(id).map(|index| &mut self.calls[*index])
     }
 
     /// Returns a call if it is running in this incarnation.

@@ -74,7 +74,7 @@ impl RunState {
                 let children = &self.sub_agents.children;
                 self.sub_agents
                     .deliveries
-                    .retain(|place| children[*place].run_id != *run_id);
+                    .retain(|child| children[*child].run_id != *run_id);
             }
             // The result record holds more than `completed` (see `child_ended`).
             SubAgentEvent::Completed { .. } => {}
@@ -119,7 +119,7 @@ impl RunState {
                 .insert(trace.clone(), collaborator.name.clone());
         }
         match self.sub_agents.collaborator_index.get(&collaborator.name) {
-            Some(place) => self.sub_agents.collaborators[*place] = collaborator,
+            Some(index) => self.sub_agents.collaborators[*index] = collaborator,
             None => {
                 self.sub_agents.collaborator_index.insert(
                     collaborator.name.clone(),
@@ -207,9 +207,9 @@ impl Transition<'_, '_> {
         };
         let branches = self.state.sub_agents.branches.iter();
         let due = branches.filter(|(goal, branches)| branches.summary_due && !is_closed(goal));
-        let summary = |places: &[usize]| {
+        let summary = |indexes: &[usize]| {
             let sub_agents = &self.state.sub_agents;
-            let results = places.iter().filter_map(|index| {
+            let results = indexes.iter().filter_map(|index| {
                 let result = sub_agents.children[*index].result.as_deref()?;
                 Some((sub_agents.name(&result.sub_trace_id), result))
             });

@@ -28,11 +28,11 @@ impl Transition<'_, '_> {
             .effects
             .iter()
             .rposition(|effect| matches!(effect, Effect::Child(ChildEffect::Start(_))));
-        let place = start
+        let index = start
             .filter(|_| answer.is_ok())
             .unwrap_or(self.step.effects.len());
         self.step.effects.insert(
-            place,
+            index,
             Effect::Child(ChildEffect::AnswerSpawn { ticket, answer }),
         );
     }
@@ -108,8 +108,8 @@ impl Transition<'_, '_> {
         unclaimed
             .iter()
             .zip(orders)
-            .map(|(place, order)| {
-                let child = &children[*place];
+            .map(|(index, order)| {
+                let child = &children[*index];
                 let task = self.state.spec.redactor.text(&order.spec.task); // as it is recorded
                 if child.task_hash != task_hash(&task) {
                     return Err(validation_error(format!(
@@ -132,8 +132,8 @@ impl Transition<'_, '_> {
             .sub_agents
             .collaborator_index
             .get(&collaborator.name);
-        let is_sub_agent = known.is_some_and(|place| {
-            self.state.sub_agents.collaborators[*place]
+        let is_sub_agent = known.is_some_and(|index| {
+            self.state.sub_agents.collaborators[*index]
                 .trace_id
                 .is_some()
         });

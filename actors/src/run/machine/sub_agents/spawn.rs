@@ -134,7 +134,7 @@ impl Transition<'_, '_> {
         };
         check_text_only(messages.iter().flatten())?;
         let requests = tasks.into_iter().zip(messages.drain(..)).enumerate().map(
-            |(place, (task, messages))| {
+            |(index, (task, messages))| {
                 let spec = ChildSpec {
                     mode,
                     preset: request.agent_type.clone(),
@@ -152,7 +152,7 @@ impl Transition<'_, '_> {
                 ChildRequest {
                     spec,
                     previous_settings: before.clone(),
-                    index: place + 1,
+                    index: index + 1,
                 }
             },
         );

@@ -214,7 +214,7 @@ impl Transition<'_, '_> {
             return Ok(());
         };
         let asked_in = calls.message_sequence;
-        let place = calls.index_of(&call.id);
+        let index = calls.index_of(&call.id);
         let is_changed = calls
             .get(&call.id)
             .is_some_and(|open| open.is_changed_by_callback);
@@ -226,7 +226,7 @@ impl Transition<'_, '_> {
             message_sequence: asked_in,
             spec,
             raw_arguments: raw,
-            index: place,
+            index,
             output_limits,
             has_passed_callbacks: granted_by.is_some() || is_changed,
             permission_id: granted_by,
@@ -407,10 +407,10 @@ impl Transition<'_, '_> {
         let Some(open) = self.state.calls_mut().and_then(|calls| calls.get(id)) else {
             return;
         };
-        let places = open.children.clone();
-        let children = places
+        let indexes = open.children.clone();
+        let children = indexes
             .iter()
-            .map(|place| &self.state.sub_agents.children[*place]);
+            .map(|index| &self.state.sub_agents.children[*index]);
         let open: Vec<RunId> = children
             .filter(|child| child.result.is_none())
             .map(|child| child.run_id.clone())
@@ -500,10 +500,10 @@ impl Transition<'_, '_> {
         Some(self.results(&calls.get(id)?.children))
     }
 
-    fn results(&self, places: &[usize]) -> Vec<&ChildResult> {
-        places
+    fn results(&self, indexes: &[usize]) -> Vec<&ChildResult> {
+        indexes
             .iter()
-            .filter_map(|place| self.state.sub_agents.children[*place].result.as_deref())
+            .filter_map(|index| self.state.sub_agents.children[*index].result.as_deref())
             .collect()
     }
 

@@ -130,13 +130,13 @@ fn very_long_block_is_parsed_only_a_few_times() {
 
 /// Cuts a text into pieces.
 fn pieces(text: &str, cuts: &[prop::sample::Index]) -> Vec<String> {
-    let mut places: Vec<usize> = cuts
+    let mut positions: Vec<usize> = cuts
         .iter()
         .map(|cut| text.floor_char_boundary(cut.index(text.len() + 1)))
         .collect();
-    places.extend([0, text.len()]);
-    places.sort_unstable();
-    places
+    positions.extend([0, text.len()]);
+    positions.sort_unstable();
+    positions
         .windows(2)
         .map(|pair| text[pair[0]..pair[1]].to_owned())
         .collect()

@@ -88,14 +88,14 @@ impl TreeColumns {
             .collect();
         let names = width.saturating_sub(fitting.iter().map(|(_, _, wide)| wide + 1).sum());
         let mut x = names + 1;
-        let place = |(column, title, wide)| {
+        let positioned = |(column, title, wide)| {
             let at = x;
             x += wide + 1;
             (column, title, at, wide)
         };
         Self {
             names,
-            columns: fitting.into_iter().map(place).collect(),
+            columns: fitting.into_iter().map(positioned).collect(),
         }
     }
 

@@ -250,13 +250,13 @@ fn frame(cells: CellWriter, buffer: &mut Buffer, area: Rect, title: &str, lines:
     let height = u16::try_from(lines.len() + 2)
         .unwrap_or(u16::MAX)
         .min(area.height);
-    let place = Rect {
+    let dialog_area = Rect {
         x: area.x + (area.width - width) / 2,
         y: area.y + (area.height - height) / 2,
         width,
         height,
     };
-    Clear.render(place, buffer);
+    Clear.render(dialog_area, buffer);
     let set = if cells.unicode {
         border::ROUNDED
     } else {
@@ -265,12 +265,12 @@ fn frame(cells: CellWriter, buffer: &mut Buffer, area: Rect, title: &str, lines:
     Block::bordered()
         .border_set(set)
         .style(Style::new())
-        .render(place, buffer);
+        .render(dialog_area, buffer);
     let head = Rect {
-        x: place.x + 2,
+        x: dialog_area.x + 2,
         width: width.saturating_sub(4),
         height: 1,
-        ..place
+        ..dialog_area
     };
     put(
         cells,
@@ -280,8 +280,8 @@ fn frame(cells: CellWriter, buffer: &mut Buffer, area: Rect, title: &str, lines:
         &StyledLine::of(TextStyle::Bold, format!(" {title} ")),
     );
     let inner = Rect {
-        x: place.x + 2,
-        y: place.y + 1,
+        x: dialog_area.x + 2,
+        y: dialog_area.y + 1,
         width: width.saturating_sub(4),
         height: height.saturating_sub(2),
     };
@@ -289,7 +289,10 @@ fn frame(cells: CellWriter, buffer: &mut Buffer, area: Rect, title: &str, lines:
         put(cells, buffer, inner, u16::try_from(at).unwrap_or(0), line);
     }
     buffer.set_style(
-        Rect { height: 1, ..place },
+        Rect {
+            height: 1,
+            ..dialog_area
+        },
         Style::new().add_modifier(Modifier::BOLD),
     );
 }

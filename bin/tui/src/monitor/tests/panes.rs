@@ -164,12 +164,15 @@ fn dollar_shows_tokens_and_money_with_sub_agents() {
     let mut test = with_pane('$', ReadContent::Facts(Box::new(facts)));
     test.key(KeyCode::Enter);
     let screen = test.screen(100, 30);
-    let place = |part: &str| {
+    let position_of = |part: &str| {
         screen
             .find(part)
             .unwrap_or_else(|| panic!("{part:?} is missing in:\n{screen}"))
     };
-    assert!(place("the dear one") < place("the cheap one"), "{screen}");
+    assert!(
+        position_of("the dear one") < position_of("the cheap one"),
+        "{screen}"
+    );
     check(
         test,
         &[

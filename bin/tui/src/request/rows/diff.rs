@@ -44,8 +44,8 @@ pub(crate) fn diff_rows(diff: &str) -> Option<Vec<Row>> {
         // A row that continues a line has no number, so that a long line cannot imitate several
         // lines.
         let pieces = text::split_columns(&text::escaped(said), DEFAULT_COLUMNS - TEXT_COLUMN);
-        for (place, piece) in pieces.iter().enumerate() {
-            let (at, mark) = if place == 0 {
+        for (index, piece) in pieces.iter().enumerate() {
+            let (at, mark) = if index == 0 {
                 (at.as_str(), mark)
             } else {
                 ("", ">")
