@@ -96,14 +96,14 @@ impl BudgetAccount {
             }
             match verdict {
                 ReserveOutcome::Granted {
-                    held,
+                    reserved,
                     max_output_tokens,
                     is_limited,
                     short_of,
                 } => {
                     return Ok(Reservation {
                         account: self.clone(),
-                        held,
+                        reserved,
                         max_output_tokens,
                         is_limited,
                         limited_by: short_of,
@@ -161,7 +161,7 @@ impl BudgetAccount {
 /// Reservation for one model call. Counts as used if it is dropped without [`Self::settle`].
 pub(crate) struct Reservation {
     account: BudgetAccount,
-    held: Consumed,
+    reserved: Consumed,
     /// Maximum length of the answer, in tokens.
     pub(crate) max_output_tokens: u64,
     /// Whether tokens or money are limited.
@@ -181,7 +181,7 @@ impl Reservation {
 impl std::fmt::Debug for Reservation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Reservation")
-            .field("held", &self.held)
+            .field("reserved", &self.reserved)
             .finish_non_exhaustive()
     }
 }
@@ -190,9 +190,9 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let run = &self.account.run;
         if self.is_settled {
-            self.account.ledger().release(run, self.held)
+            self.account.ledger().release(run, self.reserved)
         } else {
-            self.account.ledger().mark_lost(run, self.held)
+            self.account.ledger().mark_lost(run, self.reserved)
         }
         self.account.tree.changed.notify_waiters();
     }

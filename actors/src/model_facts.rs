@@ -360,10 +360,11 @@ mod tests {
             facts.record_prompt(key("m"), 1_000, 1_500).await;
         }
         let ratio = facts.token_ratio(&key("m"));
-        let kept = load().token_ratio(&key("m"));
+        let stored_ratio = load().token_ratio(&key("m"));
         assert!(
-            ratio.permille() > 1_440 && kept.permille().abs_diff(ratio.permille()) < RATIO_STEP,
-            "{ratio:?} {kept:?}"
+            ratio.permille() > 1_440
+                && stored_ratio.permille().abs_diff(ratio.permille()) < RATIO_STEP,
+            "{ratio:?} {stored_ratio:?}"
         );
         assert_eq!(load().token_ratio(&key("n")), TokenRatio::default());
     }

@@ -173,7 +173,7 @@ fn completion(request: &ModelRequest, turn: usize, decided: Turn) -> Completion 
             arguments: arguments.to_string(),
         })
         .collect();
-    let said = |calls: &[ToolCall]| {
+    let call_tokens = |calls: &[ToolCall]| {
         calls
             .iter()
             .map(|call| tokens(&call.name) + tokens(&call.arguments))
@@ -183,7 +183,7 @@ fn completion(request: &ModelRequest, turn: usize, decided: Turn) -> Completion 
     let messages: u64 = request
         .messages
         .iter()
-        .map(|message| tokens(&message.content) + said(&message.tool_calls) + 4)
+        .map(|message| tokens(&message.content) + call_tokens(&message.tool_calls) + 4)
         .sum();
     let tools: u64 = request
         .tools
@@ -192,7 +192,7 @@ fn completion(request: &ModelRequest, turn: usize, decided: Turn) -> Completion 
         .sum();
     let usage = Usage {
         prompt_tokens: system + messages + tools,
-        completion_tokens: tokens(&decided.text) + said(&tool_calls),
+        completion_tokens: tokens(&decided.text) + call_tokens(&tool_calls),
         estimated: true,
         ..Usage::default()
     };

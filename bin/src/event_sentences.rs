@@ -225,13 +225,13 @@ impl EventSentences {
                 let how = status.as_str();
                 let used = Spent::from(&stats.tree).tokens();
                 // The reason of a failure was already printed.
-                let said = if summary.is_empty() {
+                let summary_text = if summary.is_empty() {
                     String::new()
                 } else {
                     format!(": {}", short(summary))
                 };
                 format!(
-                    "{name} {how} after {}, {used} tokens{said}",
+                    "{name} {how} after {}, {used} tokens{summary_text}",
                     format::duration(stats.tree.duration_ms)
                 )
             }

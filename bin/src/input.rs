@@ -138,9 +138,9 @@ impl Input {
         match self {
             Self::Pipe => blocking(read_line).await?,
             Self::Terminal { editor: slot, .. } => {
-                let (editor, said) = match LineRead::resume(prompt) {
+                let (editor, read_result) = match LineRead::resume(prompt) {
                     Some(mut abandoned) => {
-                        let (editor, said) = abandoned.line().await?;
+                        let (editor, read_result) = abandoned.line().await?;
                         match abandoned.replacement.take_key() {
                             Some(key) => {
                                 erase(prompt, "");
@@ -150,7 +150,7 @@ impl Input {
                                     .line()
                                     .await?
                             }
-                            None => (editor, said),
+                            None => (editor, read_result),
                         }
                     }
                     None => {
@@ -161,7 +161,7 @@ impl Input {
                     }
                 };
                 slot.get_or_insert(editor);
-                match said {
+                match read_result {
                     Ok(ReadLine::Line(line)) => Ok(InputLine::Line(line)),
                     Ok(ReadLine::Key(key, text)) => Ok(InputLine::Key(key, text)),
                     Err(ReadlineError::Interrupted) => Ok(InputLine::Discarded),
@@ -199,11 +199,11 @@ impl LineRead {
         let started = start.clone();
         let read = Some(tokio::task::spawn_blocking(move || {
             keyboard::set_prompt_active(true);
-            let said = editor.read(&prompt, &text);
+            let read_result = editor.read(&prompt, &text);
             started.set(true);
             keyboard::set_prompt_active(false);
             keyboard::set_prompt_abandoned(false);
-            (editor, said)
+            (editor, read_result)
         }));
         Self {
             read,

@@ -39,10 +39,17 @@ impl LineProgress {
             .apply(record)
             .into_iter()
             .filter(Step::has_result);
-        let said = steps
+        let sentences = steps
             .map(|step| short(&step.summary()))
             .chain(self.sentences.notable(record));
-        said.map(|said| format!("{:>5}.{} s  {name}: {said}", seconds / 10, seconds % 10))
+        sentences
+            .map(|sentences| {
+                format!(
+                    "{:>5}.{} s  {name}: {sentences}",
+                    seconds / 10,
+                    seconds % 10
+                )
+            })
             .collect()
     }
 

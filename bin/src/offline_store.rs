@@ -318,8 +318,8 @@ mod tests {
             std::fs::write(&lock, left_behind).unwrap();
             assert_eq!(owner(home.path()), None, "{left_behind:?}");
         }
-        let held = File::open(&lock).unwrap();
-        held.lock().unwrap();
+        let lock_file = File::open(&lock).unwrap();
+        lock_file.lock().unwrap();
         assert_eq!(owner(home.path()), Some(own));
     }
 }

@@ -221,12 +221,12 @@ mod tests {
 
     #[test]
     fn json_record_contains_no_line_separators() {
-        let said = "a\u{2028}b\u{2029}c\u{85}d\ne";
-        let shown = escape_line_ends(serde_json::to_string(said).unwrap());
+        let text = "a\u{2028}b\u{2029}c\u{85}d\ne";
+        let shown = escape_line_ends(serde_json::to_string(text).unwrap());
         assert!(
             !shown.contains(LINE_ENDS) && !shown.contains('\n'),
             "{shown:?}"
         );
-        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), said);
+        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
     }
 }

@@ -173,8 +173,8 @@ pub(crate) async fn prompt_user(
     // A key that was pressed before the request could be read is no answer to it.
     keyboard::discard_typed();
     loop {
-        let said = tokio::select! {
-            said = answers.next(shown.as_ref().map_or(ANSWER_PROMPT, PermissionPrompt::prompt)) => said?,
+        let input = tokio::select! {
+            input = answers.next(shown.as_ref().map_or(ANSWER_PROMPT, PermissionPrompt::prompt)) => input?,
             decided = wait_until_decided(client, ask) => {
                 answers.end_row();
                 decided?;
@@ -186,7 +186,7 @@ pub(crate) async fn prompt_user(
                 return Ok(PromptOutcome::Cancel);
             }
         };
-        let answer = match said {
+        let answer = match input {
             InputLine::Line(line)
                 if line.trim().is_empty()
                     && !shown.as_ref().is_some_and(|shown| shown.asks_why) =>

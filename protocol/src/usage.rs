@@ -53,8 +53,8 @@ impl fmt::Display for Usd {
     /// `0.000042`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let decimals = format!("{:09}", self.0 % NANOS_PER_USD);
-        let kept = decimals.trim_end_matches('0').len().max(2);
-        write!(f, "{}.{}", self.0 / NANOS_PER_USD, &decimals[..kept])
+        let length = decimals.trim_end_matches('0').len().max(2);
+        write!(f, "{}.{}", self.0 / NANOS_PER_USD, &decimals[..length])
     }
 }
 

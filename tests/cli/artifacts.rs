@@ -78,10 +78,10 @@ fn fails(world: &TestHome, args: &[&str], code: i32, says: &[&str]) {
 /// Executes every command once and returns their standard outputs.
 fn work_through(world: &TestHome) -> Vec<String> {
     let of = ["--session", "s"];
-    let mut said = Vec::new();
+    let mut outputs = Vec::new();
     let mut say = |args: &[&str]| {
         let ran = artifact(world, &[args, &of].concat());
-        said.push(ran.out.clone());
+        outputs.push(ran.out.clone());
         ran
     };
     assert_eq!(say(&["list"]).out, "no artifacts\n");
@@ -150,7 +150,7 @@ fn work_through(world: &TestHome) -> Vec<String> {
         "deleted plan: versions 1, 2, 3\n"
     );
     assert_eq!(say(&["list"]).out, "no artifacts\n");
-    said
+    outputs
 }
 
 #[test]
@@ -685,10 +685,10 @@ fn terminal_gets_text_but_no_binary_data() {
     };
     let (code, rows) = start_terminal(&["get", "picture"]);
     assert_eq!(code, Some(2));
-    let said = rows.join("\n");
+    let screen = rows.join("\n");
     assert!(
-        said.contains("is not printed on a terminal") && said.contains("-o FILE"),
-        "{said}"
+        screen.contains("is not printed on a terminal") && screen.contains("-o FILE"),
+        "{screen}"
     );
     let (code, rows) = start_terminal(&["get", "bad"]);
     assert_eq!(

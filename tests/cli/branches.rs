@@ -39,7 +39,7 @@ fn artifact(world: &TestHome, session: &str, name: &str) -> String {
 /// run changes.
 fn talked(world: &TestHome) {
     let service = ManualModelService::new();
-    for (said, call, args) in [
+    for (prompt, call, args) in [
         (
             "Plan",
             "create_artifact",
@@ -51,7 +51,7 @@ fn talked(world: &TestHome) {
             json!({ "name": "plan", "old": "one", "new": "two" }),
         ),
     ] {
-        let running = begin(world, &service, &["run", "--session", "s", said]);
+        let running = begin(world, &service, &["run", "--session", "s", prompt]);
         let mut request = service.next();
         request.call(call, &args);
         request.end();

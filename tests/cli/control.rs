@@ -208,16 +208,16 @@ fn second_ctrl_c_exits_immediately_with_a_full_output_pipe() {
             .try_for_each(|line| sender.send(line))
     });
     // Signals in quick succession may be merged into one.
-    let mut said = Vec::new();
-    while !said
+    let mut lines = Vec::new();
+    while !lines
         .iter()
         .any(|line: &String| line.contains("exited immediately"))
     {
         running.interrupt();
         match receiver.recv_timeout(Duration::from_millis(200)) {
-            Ok(line) => said.push(line),
+            Ok(line) => lines.push(line),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
-            Err(mpsc::RecvTimeoutError::Disconnected) => panic!("it ended otherwise: {said:?}"),
+            Err(mpsc::RecvTimeoutError::Disconnected) => panic!("it ended otherwise: {lines:?}"),
         }
     }
     assert_eq!(running.finish().code, Some(130));
@@ -557,8 +557,8 @@ fn clients_report_a_lost_owner_and_chat_becomes_the_owner() {
     let mut says = talking.child.stdin.take().unwrap();
     says.write_all(b"Third\n").unwrap();
     service.next().answer("Three.");
-    let mut said = lines(&mut talking).map(Result::unwrap);
-    assert!(said.any(|line| line == "Three."));
+    let mut output_lines = lines(&mut talking).map(Result::unwrap);
+    assert!(output_lines.any(|line| line == "Three."));
     let mut notes = BufReader::new(talking.child.stderr.take().unwrap())
         .lines()
         .map(Result::unwrap);
@@ -581,7 +581,7 @@ fn clients_report_a_lost_owner_and_chat_becomes_the_owner() {
     );
     request.answer("Four.");
     drop(says);
-    assert!(said.any(|line| line == "Four."));
+    assert!(output_lines.any(|line| line == "Four."));
     assert!(notes.any(|line| line.contains("2 runs were left unfinished by an earlier process")));
     talking.finish().expect_code(0);
 }
@@ -763,10 +763,10 @@ fn active_session_cannot_be_deleted_with_or_without_an_owner() {
             .len()
     };
     let gone = |args: &[&str], session: &str| {
-        let said = world.run(args).expect_code(0).out;
+        let output = world.run(args).expect_code(0).out;
         assert!(
-            said.contains(session) && said.contains('1'),
-            "one trace went: {said}"
+            output.contains(session) && output.contains('1'),
+            "one trace went: {output}"
         );
         world.run(&["sessions", "show", session]).expect_code(3);
         world

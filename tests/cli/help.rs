@@ -29,18 +29,18 @@ const EVERYWHERE: [&str; 8] = [
 fn help(world: &TestHome, args: &[&str], flag: &str) -> String {
     let args = [args, &[flag]].concat();
     let mut command = world.command(&args);
-    let said = command
+    let output = command
         .env("COLUMNS", COLUMNS.to_string())
         .output()
         .unwrap();
     assert!(
-        said.status.success() && said.stderr.is_empty(),
+        output.status.success() && output.stderr.is_empty(),
         "{args:?}: {}",
-        String::from_utf8_lossy(&said.stderr)
+        String::from_utf8_lossy(&output.stderr)
     );
-    let said = String::from_utf8(said.stdout).unwrap();
-    assert!(!said.contains('\u{1b}'), "{args:?}");
-    said.lines()
+    let help = String::from_utf8(output.stdout).unwrap();
+    assert!(!help.contains('\u{1b}'), "{args:?}");
+    help.lines()
         .map(|line| line.trim_end().to_owned() + "\n")
         .collect()
 }
@@ -136,9 +136,9 @@ fn help_of_every_command_matches_its_snapshot() {
     let entries = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let kept: BTreeSet<String> = entries.filter(|name| name.starts_with("help_")).collect();
+    let snapshots: BTreeSet<String> = entries.filter(|name| name.starts_with("help_")).collect();
     assert_eq!(
-        kept, names,
+        snapshots, names,
         "tests/cli/snapshots contains exactly the help of all commands"
     );
 }

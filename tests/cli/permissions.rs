@@ -563,13 +563,13 @@ fn new_session_in_the_home_folder_requires_here_flag() {
     };
     for args in [&["run", "x"][..], &["chat"], &["demo"]] {
         let ran = inside(args).output().unwrap();
-        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&ran.stderr).into_owned();
         // A chat without input starts no session.
         let wanted = if args[0] == "chat" { Some(0) } else { Some(2) };
-        assert_eq!(ran.status.code(), wanted, "{args:?}: {said}");
+        assert_eq!(ran.status.code(), wanted, "{args:?}: {stderr}");
         assert!(
-            wanted == Some(0) || said.contains("--here"),
-            "{args:?}: {said}"
+            wanted == Some(0) || stderr.contains("--here"),
+            "{args:?}: {stderr}"
         );
     }
     let run = KillOnDrop {

@@ -348,7 +348,7 @@ fn config_overrides_preset_files_and_files_override_built_ins() {
 /// preset are rejected (`preset`; `None` for a skill).
 #[track_caller]
 fn refused(world: &TestHome, what: &str, preset: Option<&str>) {
-    let said = |ran: ProcessOutput, code: i32| {
+    let check_refusal = |ran: ProcessOutput, code: i32| {
         let ran = ran.expect_code(code);
         assert!(
             ran.err.contains(what) || ran.out.contains(what),
@@ -359,12 +359,12 @@ fn refused(world: &TestHome, what: &str, preset: Option<&str>) {
         ran
     };
     // All other runs start, with a warning.
-    said(world.run(&["run", "--model", "offline", "x"]), 0);
+    check_refusal(world.run(&["run", "--model", "offline", "x"]), 0);
     if let Some(preset) = preset {
         let run = ["run", "--model", "offline", "--agent-type", preset, "x"];
-        said(world.run(&run), 2).expect_stderr(&["config_error"]);
+        check_refusal(world.run(&run), 2).expect_stderr(&["config_error"]);
     }
-    said(world.run(&["config", "show"]), 0);
+    check_refusal(world.run(&["config", "show"]), 0);
     let faults = world
         .run(&["config", "show", "--json"])
         .expect_code(0)
@@ -383,7 +383,7 @@ fn refused(world: &TestHome, what: &str, preset: Option<&str>) {
         child: doctor.env("OPENAI_API_KEY", "k").spawn().unwrap(),
     }
     .finish();
-    let doctor = said(doctor, 2).out;
+    let doctor = check_refusal(doctor, 2).out;
     assert!(doctor.contains("broken   texts: "), "{doctor}");
 }
 
@@ -598,8 +598,8 @@ fn usage_is_summed_with_and_without_an_owner() {
             ),
             (&360.into(), &Value::Null)
         );
-        let said = world.run(&["usage", "--by", "model"]).expect_code(0);
-        let lines: Vec<Vec<&str>> = said
+        let usage = world.run(&["usage", "--by", "model"]).expect_code(0);
+        let lines: Vec<Vec<&str>> = usage
             .out
             .lines()
             .map(|line| line.split_whitespace().collect())
@@ -630,7 +630,7 @@ fn usage_is_summed_with_and_without_an_owner() {
             lines[3].join(" "),
             "total 3 4 400 0 0 80 480 ≥ $0.009 (1 run without a price)"
         );
-        said.expect_stderr(&["[prices.\"MODEL\"]"]);
+        usage.expect_stderr(&["[prices.\"MODEL\"]"]);
     };
     check();
     // An owner reports the same usage. Its run, which waits for the first answer, has used no

@@ -419,14 +419,14 @@ fn prompt_closes_when_answered_elsewhere_and_next_one_works() {
     last.answer("Red and blue.");
     let (code, rows) = terminal.wait_for_exit();
     assert_eq!(code, Some(0), "{rows:?}");
-    for said in [
+    for row_start in [
         "  | Which colour should the door have?",
         "  | And the window?",
         "Red and blue.",
     ] {
         assert!(
-            rows.iter().any(|row| row.starts_with(said)),
-            "{said}: {rows:#?}"
+            rows.iter().any(|row| row.starts_with(row_start)),
+            "{row_start}: {rows:#?}"
         );
     }
 }

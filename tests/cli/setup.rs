@@ -524,8 +524,8 @@ fn named_pipe_instead_of_a_file_is_rejected_without_waiting() {
             "move it to another folder",
         ]);
     }
-    let said = world.run(&["doctor"]).expect_code(1).out;
-    assert!(said.contains("is a pipe"), "{said}");
+    let output = world.run(&["doctor"]).expect_code(1).out;
+    assert!(output.contains("is a pipe"), "{output}");
 }
 
 #[test]
@@ -626,12 +626,12 @@ fn doctor_reports_a_healthy_home_and_creates_nothing() {
         .expect_code(0);
     std::fs::set_permissions(world.home(), std::fs::Permissions::from_mode(0o700)).unwrap();
     let before = std::fs::read(world.home().join("sessions.sqlite")).unwrap();
-    let said = doctor(&world, &[], &KEY, 0).out;
+    let output = doctor(&world, &[], &KEY, 0).out;
     assert_eq!(
         std::fs::read(world.home().join("sessions.sqlite")).unwrap(),
         before
     );
-    let mut lines = said.lines();
+    let mut lines = output.lines();
     let is_fine = |line: &str| {
         ["ok  ", "partly   confinement", "     "]
             .iter()
@@ -642,22 +642,22 @@ fn doctor_reports_a_healthy_home_and_creates_nothing() {
             .by_ref()
             .take_while(|line| !line.is_empty())
             .all(is_fine),
-        "{said}"
+        "{output}"
     );
     // Confinement is never "ok", since at least the network is reachable.
     assert!(
-        !said.contains("ok       confinement") && said.contains("reachable  the network\n"),
-        "{said}"
+        !output.contains("ok       confinement") && output.contains("reachable  the network\n"),
+        "{output}"
     );
     assert_eq!(lines.collect::<Vec<_>>(), ["no check failed"]);
     assert!(
-        !said.contains("s3cret") && !said.contains('\u{1b}'),
-        "{said}"
+        !output.contains("s3cret") && !output.contains('\u{1b}'),
+        "{output}"
     );
     let home = world.home().display().to_string();
     assert!(
-        said.contains("the home has no owner") && said.contains(&format!("{home} is writable")),
-        "{said}"
+        output.contains("the home has no owner") && output.contains(&format!("{home} is writable")),
+        "{output}"
     );
 
     std::fs::set_permissions(world.home(), std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -703,10 +703,10 @@ fn doctor_reports_problems_with_advice() {
         "{json}"
     );
     configure(&world, "[model]\n\nname = 7\n");
-    let said = doctor(&world, &["--call"], &KEY, 2).out;
+    let output = doctor(&world, &["--call"], &KEY, 2).out;
     assert!(
-        said.contains("broken   config: ") && said.contains("config.toml:3: `model.name`"),
-        "{said}"
+        output.contains("broken   config: ") && output.contains("config.toml:3: `model.name`"),
+        "{output}"
     );
     configure(&world, "");
 
@@ -860,6 +860,6 @@ fn doctor_calls_the_model_only_with_the_call_flag() {
             ran.err
         );
     }
-    let said = doctor(&world, &["--call"], &[], 1).out;
-    assert!(said.contains("no model was called"), "{said}");
+    let output = doctor(&world, &["--call"], &[], 1).out;
+    assert!(output.contains("no model was called"), "{output}");
 }

@@ -278,22 +278,22 @@ fn chat_has_three_turns_with_a_cancelled_one() {
     // Input typed before the prompt appears is kept.
     terminal.type_keys("/mode normal\rThird question\r");
     let request = service.next();
-    let said: Vec<&str> = request.body["messages"]
+    let texts: Vec<&str> = request.body["messages"]
         .as_array()
         .unwrap()
         .iter()
         .filter_map(|m| m["content"].as_str())
         .collect();
     assert!(
-        said.contains(&"First question")
-            && said
+        texts.contains(&"First question")
+            && texts
                 .iter()
                 .any(|text| text.starts_with("Second question\n\nThird question")),
-        "one session: {said:?}"
+        "one session: {texts:?}"
     );
     assert!(
-        !said.iter().any(|text| text.contains("This takes too")),
-        "what was cut off is not sent: {said:?}"
+        !texts.iter().any(|text| text.contains("This takes too")),
+        "what was cut off is not sent: {texts:?}"
     );
     request.answer("Three.");
     terminal.wait_for_text("Three.");

@@ -310,8 +310,8 @@ impl Folder {
                 .run(&["traces", "events", name, "--json"])
                 .expect_code(0)
                 .out;
-            let kept = std::fs::read_to_string(dir.join(name).join("events.jsonl")).unwrap();
-            assert_eq!(kept, printed, "an event a line, as everywhere");
+            let exported = std::fs::read_to_string(dir.join(name).join("events.jsonl")).unwrap();
+            assert_eq!(exported, printed, "an event a line, as everywhere");
         }
         all
     }
@@ -338,13 +338,13 @@ fn exported_trace_is_complete_and_readable_without_soong() {
         )
     });
     let target = beside(&world, "out").canonicalize().unwrap();
-    let said = format!(
+    let want = format!(
         "trace {demo} (sub-traces: {below}) written to {}: {} messages, {} events\n",
         target.display(),
         count.0,
         count.1
     );
-    assert_eq!(ran.out, said);
+    assert_eq!(ran.out, want);
     world
         .run(&["traces", "export", demo, "../out"])
         .expect_code(4)

@@ -195,10 +195,10 @@ fn drill(kills: u64, seed: u64) -> Result<(Counts, Vec<String>), Failed> {
         let violations = kill_once(home.path(), moment, child_seed, &mut drill, is_checked);
         let violations = violations.unwrap_or_else(|error| vec![error.to_string()]);
         if !violations.is_empty() {
-            let kept = home.keep();
+            let home_path = home.keep();
             let head = format!(
                 "seed {seed}, kill {kill} ({moment:?}), home kept in {}",
-                kept.display()
+                home_path.display()
             );
             drill.counts.close(&drill.ledger);
             return Ok((drill.counts, [head].into_iter().chain(violations).collect()));

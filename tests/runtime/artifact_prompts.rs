@@ -456,15 +456,18 @@ async fn read_once_output_is_shortened_when_the_prompt_is_rebuilt() {
             .messages(&trace, MessagePath::All)
             .await
             .unwrap();
-        let kept = messages
+        let result_message = messages
             .iter()
             .find(|message| message.role == Role::Tool)
             .unwrap();
         assert_eq!(
-            (kept.content.as_str(), kept.long_term_memory.as_deref()),
+            (
+                result_message.content.as_str(),
+                result_message.long_term_memory.as_deref()
+            ),
             ("the whole page", Some(later))
         );
-        assert!(kept.include_output_only_once);
+        assert!(result_message.include_output_only_once);
         world.finish().await;
     }
 }

@@ -80,8 +80,8 @@ async fn user_artifact_is_visible_in_all_sessions_of_its_user_only() {
         update("user:notes", "ann", "bob"),
         rewrite("user:notes", "bob"),
     ] {
-        let said = run_as(&world, "bob", "b", std::slice::from_ref(&call)).await;
-        assert!(said.contains("[artifact_not_found]"), "{call}: {said}");
+        let output = run_as(&world, "bob", "b", std::slice::from_ref(&call)).await;
+        assert!(output.contains("[artifact_not_found]"), "{call}: {output}");
     }
     // … and with the artifact service and the runtime, also by id.
     let (runtime, service) = (world.runtime(), world.runtime().artifacts().service());
@@ -381,7 +381,7 @@ async fn no_name_escapes_the_artifact_folders() {
     let root = world.home().parent().unwrap().to_owned();
     let before = paths(&root);
     // First through the library; below, by a model in another session.
-    let mut kept: BTreeMap<String, String> = BTreeMap::new();
+    let mut contents: BTreeMap<String, String> = BTreeMap::new();
     for (place_in_table, (name, accepted)) in names.iter().enumerate() {
         let saved = service
             .save(
@@ -392,7 +392,7 @@ async fn no_name_escapes_the_artifact_folders() {
         match saved {
             Ok(artifact) => {
                 assert!(*accepted, "{name:?} was saved");
-                kept.insert(artifact.key(), format!("{place_in_table}"));
+                contents.insert(artifact.key(), format!("{place_in_table}"));
             }
             Err(error) => {
                 assert!(!accepted, "{name:?}: {error}");
@@ -402,10 +402,13 @@ async fn no_name_escapes_the_artifact_folders() {
     }
     // Names that differ in case or contain look-alike letters are different artifacts. Two Unicode
     // spellings of one name are the same artifact.
-    for (name, content) in &kept {
+    for (name, content) in &contents {
         assert_eq!(text(&world, &here, name).await, *content, "{name:?}");
     }
-    assert_eq!(service.list_keys(&here).await.unwrap().len(), kept.len());
+    assert_eq!(
+        service.list_keys(&here).await.unwrap().len(),
+        contents.len()
+    );
     for (names, accepted) in [true, false].map(|which| {
         (
             names

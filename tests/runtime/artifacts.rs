@@ -104,28 +104,32 @@ async fn registry_keeps_the_given_metadata() {
         all.iter().map(Artifact::key).collect::<Vec<_>>(),
         ["data", captured.artifact_id.as_str(), "user:data"]
     );
-    let kept = &all[0];
-    assert_eq!(*kept, saved);
+    let listed = &all[0];
+    assert_eq!(*listed, saved);
     assert_eq!(
-        (kept.title.as_str(), kept.filename.as_str(), kept.size),
+        (listed.title.as_str(), listed.filename.as_str(), listed.size),
         ("Numbers", "data.json", 8)
     );
     assert_eq!(
-        (kept.source, kept.debug, kept.provenance.message_sequence),
+        (
+            listed.source,
+            listed.debug,
+            listed.provenance.message_sequence
+        ),
         (ArtifactSource::Api, true, Some(7))
     );
     assert_eq!(
-        (kept.summary.as_deref(), &kept.metadata["unit"]),
+        (listed.summary.as_deref(), &listed.metadata["unit"]),
         (Some("one number"), &json!("m"))
     );
     assert_eq!(
-        kept.scope,
+        listed.scope,
         ArtifactScope::Session {
             session_id: SessionId::new("s")
         }
     );
     assert_eq!(
-        (kept.current_version, kept.stored_version, kept.dirty),
+        (listed.current_version, listed.stored_version, listed.dirty),
         (1, 1, false)
     );
     let ids: BTreeSet<_> = all
@@ -148,7 +152,7 @@ async fn registry_keeps_the_given_metadata() {
     let next = save(&world, &here, "data", "# new").await;
     assert_eq!(
         (&next.artifact_id, next.created_at),
-        (&kept.artifact_id, kept.created_at)
+        (&listed.artifact_id, listed.created_at)
     );
     assert_eq!(
         next.summary.as_deref(),

@@ -271,13 +271,13 @@ async fn replaced_answer_takes_the_place_of_the_first() {
     let mark = Callback::new("mark")
         .after_agent(|_, answer| async move { Ok(After::Replace(format!("<{answer}>"))) });
     let model = scripted_model(|request| {
-        let said: Vec<&str> = request
+        let answers: Vec<&str> = request
             .messages
             .iter()
             .filter(|message| message.role == Role::Assistant)
             .map(|m| &*m.content)
             .collect();
-        Turn::say(format!("after {said:?}"))
+        Turn::say(format!("after {answers:?}"))
     });
     let world = open(model, &log, vec![mark]).await;
     let runtime = world.runtime();

@@ -677,14 +677,14 @@ async fn prompt_too_long_ends_run_if_nothing_can_be_compacted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn summarized_conversation_continues_in_next_run_and_process() {
     let seen: Arc<Mutex<Vec<Vec<Arc<Message>>>>> = Arc::default();
-    let kept = Arc::clone(&seen);
+    let log = Arc::clone(&seen);
     let turns = AtomicUsize::new(0);
     let script = move |request: &ModelRequest| {
         if is_summary(request) {
             return Turn::say(SUMMARY);
         }
         check(request);
-        kept.lock().unwrap().push(request.messages.clone());
+        log.lock().unwrap().push(request.messages.clone());
         match turns.fetch_add(1, SeqCst) % 8 {
             7 => Turn::say("read"),
             _ => Turn::call("read", json!({ "path": "long.txt" })),
@@ -741,11 +741,11 @@ async fn summarized_conversation_continues_in_next_run_and_process() {
 async fn messages_of_completed_goal_are_replaced_by_its_summary() {
     const WINDOW: u64 = 5_890;
     let shown: Arc<Mutex<Vec<Vec<String>>>> = Arc::default();
-    let kept = Arc::clone(&shown);
+    let log = Arc::clone(&shown);
     let calls = AtomicUsize::new(0);
     let model = scripted_model(move |request| {
         check(request);
-        kept.lock().unwrap().push(
+        log.lock().unwrap().push(
             request
                 .messages
                 .iter()
@@ -1264,10 +1264,10 @@ async fn rebuild_happens_once_and_keeps_data_that_is_not_bound() {
         };
         assert_eq!(answers(&requests[5]), (5, 5), "{dialect}: in the first run");
         // The last call was made after the rebuild.
-        let kept = if is_kept { 5 } else { 1 };
+        let want = if is_kept { 5 } else { 1 };
         assert_eq!(
             answers(requests.last().unwrap()),
-            (5, kept),
+            (5, want),
             "{dialect}: in the last run"
         );
         world.finish().await;

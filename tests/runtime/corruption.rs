@@ -43,15 +43,15 @@ fn with_faults(plan: &FaultPlan) -> impl FnOnce(RuntimeBuilder) -> RuntimeBuilde
 
 /// Returns the last user message of the request.
 fn last_user_message(request: &ModelRequest) -> &str {
-    let said = request
+    let user_message = request
         .messages
         .iter()
         .rfind(|message| message.role == Role::User);
-    said.map_or("", |message| &message.content)
+    user_message.map_or("", |message| &message.content)
 }
 
 /// Model that creates a document if the task is `write`, and answers after a notification.
-fn held(signal: &Arc<Notify>) -> Arc<ScriptedModel> {
+fn waiting_model(signal: &Arc<Notify>) -> Arc<ScriptedModel> {
     let signal = Arc::clone(signal);
     scripted_model(
         move |request| match (last_user_message(request), assistant_count(request)) {
@@ -64,16 +64,17 @@ fn held(signal: &Arc<Notify>) -> Arc<ScriptedModel> {
 
 /// Overwrites the database after its first page, and the write-ahead log after its header.
 fn damage(home: &Path) {
-    for (name, kept) in [("sessions.sqlite", 4096), ("sessions.sqlite-wal", 32)] {
+    for (name, header_bytes) in [("sessions.sqlite", 4096), ("sessions.sqlite-wal", 32)] {
         let path = home.join(name);
         let Ok(length) = std::fs::metadata(&path).map(|file| file.len()) else {
             continue;
         };
         let mut file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-        std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(kept)).unwrap();
+        std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(header_bytes)).unwrap();
         file.write_all(&vec![
             0xa5;
-            usize::try_from(length.saturating_sub(kept)).unwrap()
+            usize::try_from(length.saturating_sub(header_bytes))
+                .unwrap()
         ])
         .unwrap();
     }
@@ -126,7 +127,7 @@ async fn run_fails_on_permanent_commit_error_and_session_continues() {
     for (refused, ends) in [(1, RunStatus::Completed), (2, RunStatus::Failed)] {
         let plan = FaultPlan::new();
         let signal = Arc::new(Notify::new());
-        let model = held(&signal);
+        let model = waiting_model(&signal);
         let world = TestRuntime::with(model.clone(), with_faults(&plan)).await;
         let run = begin(&world, &model, "hold").await;
         let from = plan.commits() + 1;
@@ -174,7 +175,7 @@ async fn run_fails_on_permanent_commit_error_and_session_continues() {
 async fn waiters_get_the_error_if_no_end_can_be_recorded() {
     let plan = FaultPlan::new();
     let signal = Arc::new(Notify::new());
-    let model = held(&signal);
+    let model = waiting_model(&signal);
     let world = TestRuntime::with(model.clone(), with_faults(&plan)).await;
     let parent = world
         .runtime()
@@ -224,7 +225,7 @@ async fn unreadable_database_ends_active_runs() {
     // session restarts.
     for crashed in [None, Some("run"), Some("session")] {
         let signal = Arc::new(Notify::new());
-        let model = held(&signal);
+        let model = waiting_model(&signal);
         let world = TestRuntime::with(model.clone(), |builder| {
             builder.config(quick_non_durable_config())
         })

@@ -185,8 +185,8 @@ async fn version_numbers_are_sparse_and_keep_the_update_type() {
     )
     .await;
     let service = world.runtime().artifacts().service();
-    let kept = service.list_versions(&here, "doc").await.unwrap();
-    let kinds: Vec<_> = kept
+    let kept_versions = service.list_versions(&here, "doc").await.unwrap();
+    let kinds: Vec<_> = kept_versions
         .iter()
         .map(|version| (version.version, version.update_type))
         .collect();
@@ -198,7 +198,7 @@ async fn version_numbers_are_sparse_and_keep_the_update_type() {
     ];
     assert_eq!(kinds, want);
     assert_eq!(
-        kept[3].changes,
+        kept_versions[3].changes,
         [
             ("fuzzy".to_owned(), "a".to_owned()),
             ("b".to_owned(), "c".to_owned())

@@ -66,11 +66,11 @@ async fn a_program_resumes_a_driven_run_after_a_crash() {
         .await
         .unwrap();
     assert!(matches!(&children[0], Child::Ended(outcome) if outcome.output == "early"));
-    let mut said = Vec::new();
+    let mut outputs = Vec::new();
     for child in &children {
-        said.push(with_timeout(child.wait()).await.unwrap().output.clone());
+        outputs.push(with_timeout(child.wait()).await.unwrap().output.clone());
     }
-    assert_eq!(said, ["early", "works late", "new late"]);
+    assert_eq!(outputs, ["early", "works late", "new late"]);
     assert_eq!(second.calls(), 2, "what had ended is not repeated");
     assert!(
         world.runtime().info().resumed_driven_runs().is_empty(),
@@ -120,7 +120,7 @@ async fn a_driven_run_without_a_handle_ends_as_interrupted() {
     );
 
     // A driven run with a handle keeps waiting while one without a handle ends.
-    let held = world
+    let driven = world
         .runtime()
         .start(RunRequest::driven("drive").session("t"))
         .await
@@ -136,10 +136,10 @@ async fn a_driven_run_without_a_handle_ends_as_interrupted() {
         world.runtime().traces().handle(&dropped).is_err()
     })
     .await;
-    assert_eq!(held.status().await.unwrap(), RunStatus::Running);
-    held.finish("done").unwrap();
-    with_timeout(held.wait()).await.unwrap();
-    drop((held, next));
+    assert_eq!(driven.status().await.unwrap(), RunStatus::Running);
+    driven.finish("done").unwrap();
+    with_timeout(driven.wait()).await.unwrap();
+    drop((driven, next));
     world.finish().await;
 }
 

@@ -135,7 +135,7 @@ async fn session_keeps_limited_number_of_bytes_also_after_restart() {
     let mut world = TestRuntime::with(prompt_driven_model(), build).await;
     let replace =
         |content: &str| json!(["write", {"path": "a.txt", "content": content, "overwrite": true}]);
-    let kept = async |world: &TestRuntime, session: &str, contents: &[&str]| {
+    let has_previous = async |world: &TestRuntime, session: &str, contents: &[&str]| {
         let steps: Vec<_> = contents.iter().map(|content| replace(content)).collect();
         let (done, _) = run(world, session, &steps).await;
         changes(world, &done)
@@ -149,17 +149,17 @@ async fn session_keeps_limited_number_of_bytes_also_after_restart() {
     run(&world, "s", &[failing.clone(), failing]).await;
     // 11, 12 and 2 bytes are replaced.
     assert_eq!(
-        kept(&world, "s", &["twelve bytes", "2b", "last text"]).await,
+        has_previous(&world, "s", &["twelve bytes", "2b", "last text"]).await,
         [true, true, true]
     );
     assert_eq!(
-        kept(&world, "s", &["nine byte"]).await,
+        has_previous(&world, "s", &["nine byte"]).await,
         [false],
         "25 bytes are kept"
     );
-    assert_eq!(kept(&world, "other", &["nine byte"]).await, [true]);
+    assert_eq!(has_previous(&world, "other", &["nine byte"]).await, [true]);
     world.reopen_with(prompt_driven_model(), build).await;
-    assert_eq!(kept(&world, "s", &["nine byte"]).await, [false]);
+    assert_eq!(has_previous(&world, "s", &["nine byte"]).await, [false]);
     // A session with the id of a deleted one has the whole quota.
     world
         .runtime()
@@ -167,7 +167,7 @@ async fn session_keeps_limited_number_of_bytes_also_after_restart() {
         .delete(&SessionId::new("s"))
         .await
         .unwrap();
-    assert_eq!(kept(&world, "s", &["nine byte"]).await, [true]);
+    assert_eq!(has_previous(&world, "s", &["nine byte"]).await, [true]);
     world.finish().await;
 }
 

@@ -150,10 +150,10 @@ fn planning() -> Arc<ScriptedModel> {
 async fn fork_copies_up_to_a_message_and_continues_independently() {
     let world = TestRuntime::open(planning()).await;
     // Messages: 1 system, 2 user, 3 calls, 4 result, 5 answer; 6 user … 9 answer.
-    for said in ["one", "two"] {
+    for prompt in ["one", "two"] {
         let run = world
             .runtime()
-            .start(RunRequest::new(said).session("s"))
+            .start(RunRequest::new(prompt).session("s"))
             .await
             .unwrap();
         with_timeout(run.wait()).await.unwrap();
@@ -609,8 +609,11 @@ async fn sub_traces_are_linked_but_cannot_be_continued_in_a_fork() {
         .start(RunRequest::new(format!("go on with {child}")).session("g"))
         .await
         .unwrap();
-    let said = with_timeout(run.wait()).await.unwrap().output.clone();
-    assert!(said.contains("is not a sub-agent of this trace"), "{said}");
+    let output = with_timeout(run.wait()).await.unwrap().output.clone();
+    assert!(
+        output.contains("is not a sub-agent of this trace"),
+        "{output}"
+    );
     assert_eq!(
         world
             .runtime()

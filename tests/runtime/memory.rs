@@ -504,13 +504,13 @@ async fn reflection_stores_experiences_and_keeps_the_head() {
         "nobody needs the instructions of the agent: {shown}"
     );
 
-    let kept = book(&world);
-    let added = kept.strip_prefix(&BOOK.replace(
+    let book_text = book(&world);
+    let added = book_text.strip_prefix(&BOOK.replace(
         "helpful: 12}\n",
         &format!("helpful: 13}}\nreflection: {}\n", look.run_id()),
     ));
     // The last block of the file has no end, and the added block is separate from it.
-    let added = added.unwrap_or_else(|| panic!("{kept}"));
+    let added = added.unwrap_or_else(|| panic!("{book_text}"));
     assert!(
         added.contains("id: ex_005\ntrace_id: s\ncategory: environment\n")
             && added.ends_with("The tests need a network.\n"),
@@ -730,14 +730,14 @@ async fn crash_during_reflection_stores_experiences_once() {
                 "{case}: {:?}",
                 outcome.error
             );
-            let kept = book(&world);
+            let book_text = book(&world);
             assert_eq!(
                 (
-                    kept.matches("id: ex_0").count(),
-                    kept.matches("helpful: 13").count()
+                    book_text.matches("id: ex_0").count(),
+                    book_text.matches("helpful: 13").count()
                 ),
                 (5, 1),
-                "{case}: {kept}"
+                "{case}: {book_text}"
             );
             assert_eq!(path(&world, &SessionId::new("s")).await, before, "{case}");
             check_session(world.runtime(), &SessionId::new("s")).await;
@@ -781,9 +781,9 @@ async fn offline_model_reflects() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queued_message_runs_after_reflection_and_status_is_kept() {
     let hangs = Arc::new(std::sync::atomic::AtomicBool::new(true));
-    let held = Arc::clone(&hangs);
+    let is_hanging = Arc::clone(&hangs);
     let model = learning(move |_| {
-        if held.load(SeqCst) {
+        if is_hanging.load(SeqCst) {
             Turn::Hang("")
         } else {
             Turn::say(LEARNED)

@@ -302,8 +302,8 @@ async fn new_runs_have_the_configured_mode_resumed_ones_their_own() {
             .session(session)
             .unattended()
     };
-    let (kept, changed) = {
-        let kept = world
+    let (kept_run, changed) = {
+        let kept_run = world
             .runtime()
             .start(start("kept").permission_mode(PermissionMode::Edits))
             .await
@@ -319,13 +319,13 @@ async fn new_runs_have_the_configured_mode_resumed_ones_their_own() {
         )
         .await
         .unwrap();
-        (kept.run_id().clone(), changed.run_id().clone())
+        (kept_run.run_id().clone(), changed.run_id().clone())
     };
     let model: Arc<dyn Model> = prompt_driven_model();
     world
         .reopen_with(model, in_mode(PermissionMode::Plan))
         .await;
-    for (run, session) in [(kept, "kept"), (changed, "changed")] {
+    for (run, session) in [(kept_run, "kept"), (changed, "changed")] {
         with_timeout(world.runtime().wait(&run)).await.unwrap();
         assert_eq!(
             outcomes(&world, &TraceId::new(session)).await,

@@ -49,7 +49,7 @@ fn half() -> Reply {
     .then_cut()
 }
 
-fn said(request: &Request) -> usize {
+fn answer_count(request: &Request) -> usize {
     let messages = request.body["messages"]
         .as_array()
         .cloned()
@@ -258,7 +258,7 @@ fn too_many_calls() -> Reply {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn model_can_correct_an_oversized_answer() {
-    let server = ScriptedServer::start(|request: &Request| match said(request) {
+    let server = ScriptedServer::start(|request: &Request| match answer_count(request) {
         0 if !last(request).contains("model_answer_too_large") => too_many_calls(),
         _ => Reply::answer(&last(request)),
     });
@@ -294,7 +294,7 @@ async fn model_can_correct_invalid_tool_calls() {
             "[outside_allowed_roots]",
         ),
     ] {
-        let server = ScriptedServer::start(move |request: &Request| match said(request) {
+        let server = ScriptedServer::start(move |request: &Request| match answer_count(request) {
             0 => Reply::calls(&[("c1", name, arguments)]),
             1 => {
                 assert!(
@@ -338,7 +338,7 @@ async fn answer_without_usage_is_recorded_as_an_estimate() {
 async fn three_slow_children_run_in_parallel() {
     let server = ScriptedServer::start(|request: &Request| {
         let offered = request.body["tools"].to_string().contains("\"agent\"");
-        match (offered, said(request)) {
+        match (offered, answer_count(request)) {
             (true, 0) => {
                 Reply::calls(&[("c1", "agent", &json!({"task": ["a", "b", "c"]}).to_string())])
             }
@@ -461,7 +461,7 @@ async fn broken_arguments_do_not_poison_the_session() {
             None,
         ),
     ] {
-        let server = ScriptedServer::start(move |request: &Request| match said(request) {
+        let server = ScriptedServer::start(move |request: &Request| match answer_count(request) {
             0 => Reply::calls(&[("c", "read", broken)]),
             _ => Reply::answer(&last(request)),
         });
@@ -508,7 +508,7 @@ async fn broken_arguments_do_not_poison_the_session() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn third_call_cut_at_the_token_limit_ends_the_run() {
     // The model corrects its call after two cut-off calls.
-    let server = ScriptedServer::start(|request: &Request| match said(request) {
+    let server = ScriptedServer::start(|request: &Request| match answer_count(request) {
         0 | 1 => cut_call(r#"{"path": "a"#),
         _ => Reply::answer(&last(request)),
     });
@@ -543,7 +543,7 @@ async fn third_call_cut_at_the_token_limit_ends_the_run() {
     runtime.close().await;
 
     // Complete calls are executed, whatever the finish reason is.
-    let server = ScriptedServer::start(|request: &Request| match said(request) {
+    let server = ScriptedServer::start(|request: &Request| match answer_count(request) {
         0..=3 => cut_call(r#"{"path": "a.txt"}"#),
         _ => Reply::answer(&last(request)),
     });

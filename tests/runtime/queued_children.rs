@@ -234,14 +234,14 @@ async fn children_of_a_queued_run_survive_a_restart() {
     drop((queued, child));
 
     let gate = Arc::new(Semaphore::new(0));
-    let held = Arc::clone(&gate);
+    let waiting_gate = Arc::clone(&gate);
     let second = Arc::new(respond_async(move |request| {
-        let held = Arc::clone(&held);
+        let waiting_gate = Arc::clone(&waiting_gate);
         let is_ahead = last_of(request) == "ahead";
         let step = Turn::say(format!("{} done", last_of(request))).step(request);
         async move {
             if is_ahead {
-                held.acquire().await.unwrap().forget();
+                waiting_gate.acquire().await.unwrap().forget();
             }
             step
         }

@@ -175,9 +175,9 @@ async fn interrupted_call_is_reported_or_rerun_if_idempotent() {
             .await;
         let run = resumed(&world, &run);
         let outcome = with_timeout(run.wait()).await.unwrap();
-        let said = outcome.output.contains("Error [interrupted]");
+        let is_interrupted = outcome.output.contains("Error [interrupted]");
         assert_eq!(
-            (said, begun.load(SeqCst)),
+            (is_interrupted, begun.load(SeqCst)),
             (!idempotent, made),
             "idempotent: {idempotent}: {}",
             outcome.output

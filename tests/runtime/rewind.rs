@@ -35,14 +35,14 @@ fn busy() -> Arc<ScriptedModel> {
             .iter()
             .filter(|message| message.role == Role::Assistant)
             .count();
-        let said = &request.messages[user_index].content;
+        let prompt = &request.messages[user_index].content;
         match turn {
             0 => Turn::Call(vec![
                 ("read", json!({"path": "a.txt"})),
                 ("list_files", json!({})),
             ]),
-            1 => Turn::call("goal", json!({ "add": [format!("for {said}")] })),
-            _ => Turn::say(format!("answer to {said}")),
+            1 => Turn::call("goal", json!({ "add": [format!("for {prompt}")] })),
+            _ => Turn::say(format!("answer to {prompt}")),
         }
     })
 }
@@ -731,12 +731,12 @@ async fn sub_agent_continues_where_it_stopped() {
         .await
         .unwrap();
     let outcome = with_timeout(run.wait()).await.unwrap();
-    for said in [
+    for want in [
         "said with 1 messages",
         "said with 3 messages",
         "elsewhere is not a sub-agent of this trace",
     ] {
-        assert!(outcome.output.contains(said), "{}", outcome.output);
+        assert!(outcome.output.contains(want), "{}", outcome.output);
     }
     let children = run.children().await.unwrap();
     assert_eq!(children.len(), 2);

@@ -33,15 +33,15 @@ fn first_come() -> (
 ) {
     let requests: Arc<Mutex<Vec<String>>> = Arc::default();
     let go = Arc::new(tokio::sync::Notify::new());
-    let kept = Arc::clone(&requests);
+    let log = Arc::clone(&requests);
     let signal = Arc::clone(&go);
     let model = scripted_model(move |request| {
-        let said = last_of(request).to_owned();
-        kept.lock().unwrap().push(said.clone());
-        if said == "first" {
-            Turn::When(Arc::clone(&signal), said)
+        let prompt = last_of(request).to_owned();
+        log.lock().unwrap().push(prompt.clone());
+        if prompt == "first" {
+            Turn::When(Arc::clone(&signal), prompt)
         } else {
-            Turn::say(said)
+            Turn::say(prompt)
         }
     });
     (model, requests, go)
@@ -452,9 +452,9 @@ async fn session_continues_from_last_complete_message_after_any_end() {
         for reopened in [false, true] {
             let row = format!("{end:?}, reopened: {reopened}");
             let seen: Arc<Mutex<Vec<ModelRequest>>> = Arc::default();
-            let kept = Arc::clone(&seen);
+            let log = Arc::clone(&seen);
             let model = scripted_model(move |request| {
-                kept.lock().unwrap().push(request.clone());
+                log.lock().unwrap().push(request.clone());
                 ending(end, request)
             });
             let called = Arc::new(AtomicUsize::new(0));

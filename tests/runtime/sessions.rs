@@ -214,7 +214,7 @@ async fn unanswered_run_does_not_report_the_answer_of_another_run() {
             ended.push((run.run_id().clone(), status, output));
         };
         wait(&begin("one").await, RunStatus::Completed, "One.").await;
-        let held = if middle == Middle::CancelledInTheQueue {
+        let queued = if middle == Middle::CancelledInTheQueue {
             Some(begin("held").await)
         } else {
             None
@@ -232,9 +232,9 @@ async fn unanswered_run_does_not_report_the_answer_of_another_run() {
             with_timeout(run.cancel()).await.unwrap();
         }
         wait(&run, status, output).await;
-        if let Some(held) = held {
+        if let Some(queued) = queued {
             go.notify_one();
-            wait(&held, RunStatus::Completed, "Held.").await;
+            wait(&queued, RunStatus::Completed, "Held.").await;
         }
         wait(&begin("three").await, RunStatus::Completed, "Three.").await;
         drop((run, watching));

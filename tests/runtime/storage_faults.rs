@@ -148,10 +148,10 @@ async fn answer_of(world: &TestRuntime, name: &str) -> u64 {
         .messages(&TraceId::new("s"), MessagePath::All)
         .await
         .unwrap();
-    let said = format!("{name} done");
+    let answer = format!("{name} done");
     all.iter()
-        .rfind(|message| message.content == said)
-        .unwrap_or_else(|| panic!("{said:?} is not there"))
+        .rfind(|message| message.content == answer)
+        .unwrap_or_else(|| panic!("{answer:?} is not there"))
         .sequence
 }
 

@@ -52,7 +52,7 @@ async fn result_of(world: &TestRuntime, start: RunRequest) -> Value {
     serde_json::from_str(&ended(world, start).await.1).unwrap()
 }
 
-fn said(request: &ModelRequest) -> Vec<(Role, String)> {
+fn conversation(request: &ModelRequest) -> Vec<(Role, String)> {
     let spoken = request
         .messages
         .iter()
@@ -85,9 +85,12 @@ async fn messages_are_given_to_all_children_or_per_child() {
         let model = calls(
             vec![("agent", json!({"task": ["a", "b"], "messages": messages}))],
             move |request| {
-                saw.lock()
-                    .unwrap()
-                    .push(said(request).into_iter().map(|(_, text)| text).collect());
+                saw.lock().unwrap().push(
+                    conversation(request)
+                        .into_iter()
+                        .map(|(_, text)| text)
+                        .collect(),
+                );
                 Turn::say("done")
             },
         );
@@ -195,11 +198,11 @@ async fn delegate_and_evaluation_each_continue_their_own_trace() {
                     .iter()
                     .any(|m| m.content.starts_with("Evaluate whether")) =>
             {
-                let summary = format!("{} messages", said(request).len());
+                let summary = format!("{} messages", conversation(request).len());
                 Turn::say(json!({"passed": true, "summary": summary}).to_string())
             }
             (false, _) => Turn::say(
-                said(request)
+                conversation(request)
                     .into_iter()
                     .map(|(_, text)| text)
                     .collect::<Vec<_>>()
@@ -764,7 +767,7 @@ async fn program_starts_and_joins_children_of_each_mode() {
         "judge" => Turn::say(r#"{"passed": false, "summary": "not yet", "findings": ["a"]}"#),
         "count" => Turn::say("{\"n\": 3}"),
         "given" => Turn::say(
-            said(request)
+            conversation(request)
                 .iter()
                 .map(|(_, text)| text.as_str())
                 .collect::<Vec<_>>()

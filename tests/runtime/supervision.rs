@@ -505,11 +505,11 @@ async fn cancelling_a_tree_stops_all_runs_and_keeps_partial_text() {
         .messages(&children[0].trace_id, soong::MessagePath::All)
         .await
         .unwrap();
-    let kept = partial
+    let partial_message = partial
         .iter()
         .find(|message| message.partial)
         .expect("the partial text is kept");
-    assert_eq!(kept.content, "half of it");
+    assert_eq!(partial_message.content, "half of it");
     // The result of the call says how to continue each child.
     let messages = world
         .runtime()

@@ -114,11 +114,11 @@ fn script(request: &ModelRequest) -> Turn {
         .iter()
         .rposition(|message| message.role == Role::User)
         .unwrap();
-    let said = request.messages[user_index..]
+    let answer_count = request.messages[user_index..]
         .iter()
         .filter(|message| message.role == Role::Assistant)
         .count();
-    match (request.messages[user_index].content.as_str(), said) {
+    match (request.messages[user_index].content.as_str(), answer_count) {
         ("ask", 0) => Turn::call("ask_human", json!({ "question": "which?" })),
         ("stamp", 0) => Turn::call("stamp", json!({ "word": "one", "place": "a" })),
         ("hang", _) => Turn::Hang("x"),

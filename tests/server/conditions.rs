@@ -47,13 +47,13 @@ async fn content(served: &TestServer) -> String {
 /// Sends a request that must fail because of its condition. Returns the current version according
 /// to the error.
 async fn refused(request: RequestBuilder) -> serde_json::Value {
-    let (status, said) = answer(request).await;
+    let (status, body) = answer(request).await;
     assert_eq!(
-        (status.as_u16(), code(&said)),
+        (status.as_u16(), code(&body)),
         (412, "precondition_failed"),
-        "{said}"
+        "{body}"
     );
-    said["error"]["details"]["version"].clone()
+    body["error"]["details"]["version"].clone()
 }
 
 #[tokio::test]
@@ -146,11 +146,11 @@ async fn change_with_an_unmet_condition_changes_nothing() {
             "{path}"
         );
     }
-    let (status, said) = answer(put(&served, "x").header(header::IF_MATCH, "3")).await;
+    let (status, body) = answer(put(&served, "x").header(header::IF_MATCH, "3")).await;
     assert_eq!(
-        (status.as_u16(), code(&said)),
+        (status.as_u16(), code(&body)),
         (400, "validation_error"),
-        "{said}"
+        "{body}"
     );
     let deleted = served
         .request(Method::DELETE, ARTIFACT)
@@ -207,11 +207,11 @@ async fn body_with_an_encoding_is_refused() {
             .request(Method::POST, "/api/sessions/s/artifacts/upload")
             .multipart(form()),
     ] {
-        let (status, said) = answer(request).await;
+        let (status, body) = answer(request).await;
         assert_eq!(
-            (status.as_u16(), code(&said)),
+            (status.as_u16(), code(&body)),
             (415, "unsupported_media"),
-            "{said}"
+            "{body}"
         );
     }
     let listed = served.get("/api/sessions/s/artifacts").await;

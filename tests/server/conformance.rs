@@ -56,9 +56,9 @@ async fn run(
 async fn requests_create_continue_rewind_stop_and_reflect_on_traces() {
     let service = ManualModelService::new();
     let served = start(&service);
-    let said = |text: &str| json!([{"role": "user", "content": text}]);
+    let user_messages = |text: &str| json!([{"role": "user", "content": text}]);
 
-    let new = json!({"messages": said("Describe the structure of this project"), "model": "another-model"});
+    let new = json!({"messages": user_messages("Describe the structure of this project"), "model": "another-model"});
     let (status, accepted) = served.post("/api/traces", new).await;
     assert_eq!(
         (status.as_u16(), &accepted["status"]),
@@ -79,15 +79,15 @@ async fn requests_create_continue_rewind_stop_and_reflect_on_traces() {
         &served,
         &service,
         &at("run"),
-        json!({"messages": said("Go on")}),
+        json!({"messages": user_messages("Go on")}),
         "With trees.",
     )
     .await;
     assert_eq!(path(&served, &trace).await, [1, 2, 3, 4, 5]);
-    let continued = json!({"after_sequence": null, "messages": said("And then?")});
+    let continued = json!({"after_sequence": null, "messages": user_messages("And then?")});
     run(&served, &service, &at("run"), continued, "And a fence.").await;
     assert_eq!(path(&served, &trace).await, [1, 2, 3, 4, 5, 6, 7]);
-    let rewound = json!({"after_sequence": 5, "messages": said("Another way")});
+    let rewound = json!({"after_sequence": 5, "messages": user_messages("Another way")});
     run(&served, &service, &at("run"), rewound, "With flowers.").await;
     assert_eq!(path(&served, &trace).await, [1, 2, 3, 4, 5, 8, 9]);
     run(
@@ -103,7 +103,10 @@ async fn requests_create_continue_rewind_stop_and_reflect_on_traces() {
     assert_eq!(all["messages"].as_array().unwrap().len(), 10);
 
     let (_, accepted) = served
-        .post(&at("run"), json!({"messages": said("Think for long")}))
+        .post(
+            &at("run"),
+            json!({"messages": user_messages("Think for long")}),
+        )
         .await;
     let hanging = service.next();
     let (status, _) = answer(served.request(Method::POST, &at("stop"))).await;

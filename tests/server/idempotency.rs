@@ -136,12 +136,12 @@ async fn repeated_requests_of_all_routes_have_one_effect() {
             "{session} {copy}"
         );
         let call = json!({ "prompt": "hello" });
-        let (called, said) = answer(keyed(&served, "/api/calls", "call", &call)).await;
-        assert!(called.is_success(), "{said}");
+        let (called, body) = answer(keyed(&served, "/api/calls", "call", &call)).await;
+        assert!(called.is_success(), "{body}");
         answers.push([
             session["session"]["session_id"].clone(),
             copy["session"]["session_id"].clone(),
-            said,
+            body,
         ]);
     }
     assert_eq!(answers[0], answers[1]);
@@ -168,7 +168,7 @@ async fn repeated_requests_of_all_routes_have_one_effect() {
     ))
     .await;
     assert_eq!((refused.as_u16(), created.as_u16()), (404, 201));
-    let (again, said) = answer(keyed(
+    let (again, body) = answer(keyed(
         &served,
         "/api/sessions/none/fork",
         "late",
@@ -178,7 +178,7 @@ async fn repeated_requests_of_all_routes_have_one_effect() {
     assert_eq!(
         again.as_u16(),
         400,
-        "the session exists now, and has no messages: {said}"
+        "the session exists now, and has no messages: {body}"
     );
 }
 
@@ -319,22 +319,22 @@ async fn keys_belong_to_their_user_and_to_a_session() {
         .await
         .unwrap();
     assert_eq!(deleted.status(), 204);
-    let (status, said) = create(BOB, "bobs").await;
+    let (status, response_body) = create(BOB, "bobs").await;
     assert_eq!(
-        (status.as_u16(), code(&said)),
+        (status.as_u16(), code(&response_body)),
         (404, "session_not_found"),
-        "{said}"
+        "{response_body}"
     );
     for key in ["", "two words", "é", &"x".repeat(256)] {
         let request = served
             .request_as(BOB, Method::POST, "/api/sessions")
             .header(KEY, key.as_bytes())
             .json(&json!({}));
-        let (status, said) = answer(request).await;
+        let (status, response_body) = answer(request).await;
         assert_eq!(
-            (status.as_u16(), code(&said)),
+            (status.as_u16(), code(&response_body)),
             (400, "validation_error"),
-            "{key:?}: {said}"
+            "{key:?}: {response_body}"
         );
     }
 }

@@ -19,11 +19,11 @@ async fn bodies_and_files_are_accepted_up_to_their_limits() {
         "{OFFLINE}[server]\nmax_body_bytes = 1000\nmax_upload_bytes = 5000\n"
     ));
     let start = |length: usize| json!({ "prompt": "x".repeat(length), "session_id": "s" });
-    let (status, said) = served.post("/api/traces", start(1_000)).await;
+    let (status, body) = served.post("/api/traces", start(1_000)).await;
     assert_eq!(
-        (status.as_u16(), code(&said)),
+        (status.as_u16(), code(&body)),
         (413, "payload_too_large"),
-        "{said}"
+        "{body}"
     );
     assert!(
         served.get("/api/traces").await["traces"]
@@ -40,11 +40,11 @@ async fn bodies_and_files_are_accepted_up_to_their_limits() {
         let put = served
             .request(Method::PUT, "/api/sessions/s/artifacts/a.bin")
             .body(vec![0; bytes]);
-        let (status, said) = answer(put).await;
+        let (status, body) = answer(put).await;
         assert_eq!(
             status.as_u16(),
             if allowed { 201 } else { 413 },
-            "{bytes}: {said}"
+            "{bytes}: {body}"
         );
     }
     let form = |bytes: usize| {
@@ -57,11 +57,11 @@ async fn bodies_and_files_are_accepted_up_to_their_limits() {
         let upload = served
             .request(Method::POST, "/api/sessions/s/artifacts/upload")
             .multipart(form(bytes));
-        let (status, said) = answer(upload).await;
+        let (status, body) = answer(upload).await;
         assert_eq!(
             status.as_u16(),
             if allowed { 201 } else { 413 },
-            "{bytes}: {said}"
+            "{bytes}: {body}"
         );
     }
     let large = TestServer::new(OFFLINE);

@@ -132,7 +132,7 @@ async fn values_match_the_routes_of_a_busy_server() {
         .await;
     assert_eq!(ended["status"], "failed", "{ended}");
     begin("busy").await;
-    let held = service.next();
+    let pending_request = service.next();
     assert_eq!(begin("busy").await["status"], "queued");
     let mut watcher = served.watch(&token, "/api/traces/busy/watch").await;
     assert_eq!(watcher.event().await["event"], "connected");
@@ -207,10 +207,10 @@ async fn values_match_the_routes_of_a_busy_server() {
         .find(|text| text.starts_with("session:"))
         .unwrap()
         .to_owned();
-    let (status, said) = served
+    let (status, body) = served
         .post(&format!("/api/tree/{session}/kill"), json!({}))
         .await;
-    assert_eq!(status, 202, "{said}");
+    assert_eq!(status, 202, "{body}");
     let back = async {
         loop {
             let samples = metrics(&served).await;
@@ -223,7 +223,7 @@ async fn values_match_the_routes_of_a_busy_server() {
     tokio::time::timeout(crate::process::TIMEOUT, back)
         .await
         .expect("the restart is counted");
-    drop(held);
+    drop(pending_request);
 }
 
 /// OpenMetrics is sent to clients that prefer it, and not to those that refuse it.

@@ -788,13 +788,13 @@ async fn rejection_names_the_error_and_changes_nothing() {
         if let Some(body) = &body {
             request = request.json(body);
         }
-        let (got, said) = answer(request).await;
+        let (got, response_body) = answer(request).await;
         assert_eq!(
-            (got.as_u16(), code(&said)),
+            (got.as_u16(), code(&response_body)),
             (status, refusal),
-            "{method} {path} {body:?}: {said}"
+            "{method} {path} {body:?}: {response_body}"
         );
-        let error = &said["error"];
+        let error = &response_body["error"];
         if body
             .as_ref()
             .is_some_and(|body| body.get("messages").is_some())
@@ -804,7 +804,7 @@ async fn rejection_names_the_error_and_changes_nothing() {
                     .as_str()
                     .unwrap()
                     .starts_with("prompt, messages: "),
-                "{said}"
+                "{response_body}"
             );
         }
         assert!(
@@ -885,11 +885,14 @@ async fn body_needs_a_content_type_and_errors_name_the_field() {
         if let Some(media) = media {
             request = request.header("content-type", media);
         }
-        let (got, said) = answer(request).await;
-        assert_eq!(got, status, "{media:?} {body}: {said}");
+        let (got, response_body) = answer(request).await;
+        assert_eq!(got, status, "{media:?} {body}: {response_body}");
         assert!(
-            said["error"]["message"].as_str().unwrap().contains(part),
-            "{media:?} {body}: {said}"
+            response_body["error"]["message"]
+                .as_str()
+                .unwrap()
+                .contains(part),
+            "{media:?} {body}: {response_body}"
         );
     }
     assert!(

@@ -40,9 +40,9 @@ async fn only_the_page_and_health_are_served_without_a_token() {
                 if let Some(authorization) = authorization {
                     request = request.header("authorization", authorization);
                 }
-                let (status, said) = answer(request).await;
+                let (status, body) = answer(request).await;
                 assert_eq!(
-                    (status.as_u16(), code(&said)),
+                    (status.as_u16(), code(&body)),
                     (401, "unauthorized"),
                     "{operation} {authorization:?}"
                 );
@@ -131,11 +131,11 @@ async fn foreign_host_and_origin_are_rejected() {
             if let Some(origin) = &origin {
                 request = request.header("origin", origin);
             }
-            let (status, said) = answer(request).await;
+            let (status, body) = answer(request).await;
             match refusal {
-                None => assert_eq!(status, 200, "{what} {path}: {said}"),
+                None => assert_eq!(status, 200, "{what} {path}: {body}"),
                 Some(refusal) => assert_eq!(
-                    (status.as_u16(), code(&said)),
+                    (status.as_u16(), code(&body)),
                     (403, refusal),
                     "{what} {path}"
                 ),
@@ -190,9 +190,9 @@ async fn html_form_media_types_are_rejected() {
                 .request(Method::POST, path)
                 .header("content-type", media)
                 .body("{\"prompt\":\"x\"}");
-            let (status, said) = answer(request).await;
+            let (status, body) = answer(request).await;
             assert_eq!(
-                (status.as_u16(), code(&said)),
+                (status.as_u16(), code(&body)),
                 (415, "unsupported_media"),
                 "{media} {path}"
             );
@@ -221,19 +221,22 @@ async fn invalid_project_folders_are_rejected() {
             if route == "/api/sessions" {
                 body.as_object_mut().unwrap().remove("prompt");
             }
-            let (status, said) = served.post(route, body.clone()).await;
+            let (status, response_body) = served.post(route, body.clone()).await;
             assert_eq!(
-                (status.as_u16(), code(&said)),
+                (status.as_u16(), code(&response_body)),
                 (422, "validation_error"),
-                "{route} {folder:?}: {said}"
+                "{route} {folder:?}: {response_body}"
             );
-            assert_eq!(said["error"]["details"]["field"], "project_dir", "{said}");
+            assert_eq!(
+                response_body["error"]["details"]["field"], "project_dir",
+                "{response_body}"
+            );
             body["allow_home_project"] = true.into();
-            let (status, said) = served.post(route, body).await;
+            let (status, response_body) = served.post(route, body).await;
             assert_eq!(
                 status.is_success(),
                 is_allowed,
-                "{route} {folder:?}: {said}"
+                "{route} {folder:?}: {response_body}"
             );
         }
     }
@@ -260,9 +263,9 @@ async fn revoked_token_is_rejected_and_its_streams_end() {
     let mut frames = Frames::open(stream).await;
 
     std::fs::write(&path, "another-token-of-some-length\n").unwrap();
-    let (status, said) = answer(served.request_as(&old, Method::GET, "/api/traces")).await;
+    let (status, body) = answer(served.request_as(&old, Method::GET, "/api/traces")).await;
     assert_eq!(
-        (status.as_u16(), code(&said)),
+        (status.as_u16(), code(&body)),
         (401, "unauthorized"),
         "at once"
     );

@@ -46,7 +46,7 @@ async fn further_message_keeps_settings_until_they_are_reset() {
         service.address
     );
     let served = TestServer::with(&config, &[("OPENAI_API_KEY", "sk-test-test-test-test")]);
-    let kept = json!(["Be terse.", ["read"], "big", 7, 0.5]);
+    let want = json!(["Be terse.", ["read"], "big", 7, 0.5]);
     let start = json!({
         "session_id": "s", "prompt": "One.", "system_prompt": "Be terse.", "tools": ["read"], "model": "big",
         "llm_params": { "seed": 7 }, "temperature": 0.5, "budget": { "model_calls": 1 },
@@ -75,7 +75,7 @@ async fn further_message_keeps_settings_until_they_are_reset() {
         );
         settings
     };
-    assert_eq!(run("/api/traces", start).await, kept);
+    assert_eq!(run("/api/traces", start).await, want);
     let more = |settings: Value| {
         let mut body = json!({ "prompt": "More." });
         body.as_object_mut()
@@ -84,7 +84,7 @@ async fn further_message_keeps_settings_until_they_are_reset() {
         body
     };
     for (settings, wanted) in [
-        (json!({}), kept.clone()),
+        (json!({}), want.clone()),
         // Each setting can be reset separately to its configured value, and stays reset.
         (
             json!({ "llm_params": null }),

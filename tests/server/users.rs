@@ -110,22 +110,25 @@ async fn objects_of_another_user_are_not_found() {
             if let Some(body) = body(&operation) {
                 request = request.json(&body);
             }
-            let (status, said) = answer(request).await;
-            let what = format!("{operation}: {status} {said}");
+            let (status, response_body) = answer(request).await;
+            let what = format!("{operation}: {status} {response_body}");
             match operation.as_str() {
                 // Session ids are unique in the whole home. The response reveals only that the id
                 // is taken.
-                "POST /api/sessions" => assert_eq!(code(&said), "validation_error", "{what}"),
+                "POST /api/sessions" => {
+                    assert_eq!(code(&response_body), "validation_error", "{what}")
+                }
                 "POST /api/traces" | "POST /api/cleanup/artifacts" => {
                     assert_eq!(status, 404, "{what}")
                 }
                 // The crash route does not reveal that the actor exists.
                 "POST /api/tree/{actor_id}/kill" => {
-                    assert_eq!(code(&said), "actor_not_found", "{what}")
+                    assert_eq!(code(&response_body), "actor_not_found", "{what}")
                 }
                 _ if is_of_one => assert_eq!(status, 404, "{what}"),
                 _ => assert!(
-                    !said.to_string().contains("secret") && !said.to_string().contains("bobs"),
+                    !response_body.to_string().contains("secret")
+                        && !response_body.to_string().contains("bobs"),
                     "{what}"
                 ),
             }
@@ -244,11 +247,11 @@ async fn operator_routes_require_the_home_token() {
         if let Some(body) = body {
             request = request.json(&body);
         }
-        let (status, said) = answer(request).await;
+        let (status, response_body) = answer(request).await;
         assert_eq!(
-            (status.as_u16(), code(&said)),
+            (status.as_u16(), code(&response_body)),
             (403, "forbidden"),
-            "{method} {path}: {said}"
+            "{method} {path}: {response_body}"
         );
     }
 }

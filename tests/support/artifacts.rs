@@ -152,8 +152,8 @@ fn next_turn(request: &ModelRequest) -> Turn {
         .iter()
         .filter(|message| message.role == Role::Assistant)
         .count();
-    let said = &*request.messages[user_index].content;
-    let steps: Vec<Value> = serde_json::from_str(said).unwrap_or_default();
+    let prompt = &*request.messages[user_index].content;
+    let steps: Vec<Value> = serde_json::from_str(prompt).unwrap_or_default();
     let call = |step: &Value| -> (&'static str, Value) {
         // Leaked until the process ends; only a few bytes.
         (

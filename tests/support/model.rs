@@ -47,13 +47,13 @@ impl Turn {
             completion_tokens: 5,
             ..Usage::default()
         };
-        let said = |text: String| Step::from(Completion::text(text)).usage(usage);
+        let text_step = |text: String| Step::from(Completion::text(text)).usage(usage);
         match self {
             Self::Say(text) => {
                 let deltas = [piece(&text)];
-                said(text).streaming(deltas)
+                text_step(text).streaming(deltas)
             }
-            Self::When(_, text) => said(text),
+            Self::When(_, text) => text_step(text),
             Self::Fail(error) => error.into(),
             Self::Hang(text) => hang(text),
             Self::Break(text, error) => Step::from(error).streaming([piece(text)]),

@@ -184,11 +184,11 @@ impl<'a> Writer<'a> {
         for line in body.split_inclusive('\n') {
             let next = at + line.len();
             // Within such a range, only the spaces at the end of a line are insignificant.
-            let kept = line
+            let trimmed_length = line
                 .strip_suffix('\n')
                 .map_or(line.len(), |text| text.trim_end_matches(' ').len());
-            if kept + 1 < line.len() {
-                self.extend_verbatim(at..at + kept);
+            if trimmed_length + 1 < line.len() {
+                self.extend_verbatim(at..at + trimmed_length);
                 self.extend_verbatim(next - 1..next);
             } else {
                 self.extend_verbatim(at..next);

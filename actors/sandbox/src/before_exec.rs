@@ -197,8 +197,8 @@ fn start(preparation: &mut ChildSetup, image: &ExecImage, ends: &SupervisorEnds)
         return Err(io::Error::from_raw_os_error(i32::from_ne_bytes(number)));
     }
     let signals = child_signals();
-    let kept = [ends.lifeline.as_fd(), ends.reports.as_fd()];
-    close_all_but(&kept, signals.as_ref().map(AsFd::as_fd));
+    let descriptors = [ends.lifeline.as_fd(), ends.reports.as_fd()];
+    close_all_but(&descriptors, signals.as_ref().map(AsFd::as_fd));
     // A working directory would keep its file system from being unmounted.
     let _ = rustix::process::chdir(c"/");
     supervisor::supervise(
@@ -308,7 +308,7 @@ fn limit(resource: rustix::process::Resource, max: u64) {
 #[cfg(target_os = "linux")]
 fn drop_capabilities() -> io::Result<()> {
     use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
-    let kept = CapabilitySet::CHOWN
+    let allowed = CapabilitySet::CHOWN
         | CapabilitySet::DAC_OVERRIDE
         | CapabilitySet::FOWNER
         | CapabilitySet::FSETID
@@ -317,8 +317,8 @@ fn drop_capabilities() -> io::Result<()> {
         | CapabilitySet::SETGID
         | CapabilitySet::SETUID;
     let had = capabilities(None)?;
-    let effective = had.effective & kept;
-    let permitted = had.permitted & kept;
+    let effective = had.effective & allowed;
+    let permitted = had.permitted & allowed;
     set_capabilities(
         None,
         CapabilitySets {
@@ -489,12 +489,14 @@ fn close_on_exec_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Closes every descriptor except these. The supervisor must not hold a pipe of the program or
 /// another lifeline.
-fn close_all_but(kept: &[BorrowedFd<'_>; 2], also: Option<BorrowedFd<'_>>) {
-    let also = also.map_or(kept[0].as_raw_fd(), |descriptor| descriptor.as_raw_fd());
-    let mut kept = [kept[0].as_raw_fd(), kept[1].as_raw_fd(), also];
-    kept.sort_unstable();
+fn close_all_but(descriptors: &[BorrowedFd<'_>; 2], also: Option<BorrowedFd<'_>>) {
+    let also = also.map_or(descriptors[0].as_raw_fd(), |descriptor| {
+        descriptor.as_raw_fd()
+    });
+    let mut descriptors = [descriptors[0].as_raw_fd(), descriptors[1].as_raw_fd(), also];
+    descriptors.sort_unstable();
     let mut first = 0;
-    for descriptor in kept {
+    for descriptor in descriptors {
         close_range(first, descriptor - 1);
         first = descriptor + 1;
     }

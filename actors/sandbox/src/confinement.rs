@@ -105,8 +105,9 @@ impl SandboxPolicy {
     pub fn writable(&self) -> Vec<PathBuf> {
         // A path that is named explicitly is not hidden itself.
         let below = |root: &Path| -> Vec<PathBuf> {
-            let kept = self.hidden.iter().chain(&self.read_only);
-            kept.filter(|path| path.starts_with(root) && *path != root)
+            let restricted = self.hidden.iter().chain(&self.read_only);
+            restricted
+                .filter(|path| path.starts_with(root) && *path != root)
                 .cloned()
                 .collect()
         };

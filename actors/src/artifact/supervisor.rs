@@ -124,16 +124,16 @@ impl ArtifactStoreSupervisorActor {
             crashes: CrashHistory::new(restart::SUPERVISOR),
             waiting: Vec::new(),
         };
-        let kept = sets
+        let entry = sets
             .entries
             .entry(open.session.clone())
             .or_insert_with(new_entry);
-        match &kept.running {
+        match &entry.running {
             Some(running) if Some(running.mailbox.actor().get_id()) == open.dead => {
-                kept.waiting.push(open.reply)
+                entry.waiting.push(open.reply)
             }
             Some(running) => drop(open.reply.send(Ok(running.clone()))),
-            None if kept.crashes.is_exhausted(Instant::now()) => {
+            None if entry.crashes.is_exhausted(Instant::now()) => {
                 drop(open.reply.send(Err(restart_limit_exceeded(&open.session))))
             }
             None => {
@@ -178,8 +178,8 @@ impl ArtifactStoreSupervisorActor {
             documents,
         };
         self.sets.running.insert(session.clone(), set.clone());
-        if let Some(kept) = sets.entries.get_mut(session) {
-            kept.running = Some(set.clone());
+        if let Some(entry) = sets.entries.get_mut(session) {
+            entry.running = Some(set.clone());
         }
         Ok(set)
     }
@@ -192,12 +192,12 @@ impl ArtifactStoreSupervisorActor {
         error: &str,
     ) -> Result<(), ActorProcessingErr> {
         tracing::warn!(%session, error, "a working set crashed");
-        let Some(kept) = sets.entries.get_mut(&session) else {
+        let Some(entry) = sets.entries.get_mut(&session) else {
             return Ok(());
         };
-        let running = kept.running.take();
-        let waiting = std::mem::take(&mut kept.waiting);
-        let may_restart = kept.crashes.record(Instant::now()).is_some();
+        let running = entry.running.take();
+        let waiting = std::mem::take(&mut entry.waiting);
+        let may_restart = entry.crashes.record(Instant::now()).is_some();
         if let Some(running) = running {
             running.mailbox.status().restarted(error);
         }
@@ -220,8 +220,8 @@ impl ArtifactStoreSupervisorActor {
     /// Stops a set that is still idle. A request that arrives meanwhile finds it stopped, and has
     /// it started again.
     fn passivate(&self, sets: &mut SupervisorState, idle: &IdleReport) {
-        let is_idle = |kept: &SetEntry| {
-            let set = kept
+        let is_idle = |entry: &SetEntry| {
+            let set = entry
                 .running
                 .as_ref()
                 .filter(|running| running.mailbox.actor().get_id() == idle.actor);
@@ -234,7 +234,7 @@ impl ArtifactStoreSupervisorActor {
     }
 
     fn close(&self, sets: &mut SupervisorState, session: &SessionId) {
-        if let Some(set) = sets.entries.remove(session).and_then(|kept| kept.running) {
+        if let Some(set) = sets.entries.remove(session).and_then(|entry| entry.running) {
             sets.by_actor.remove(&set.mailbox.actor().get_id());
             self.sets.running.remove(session);
             self.actor_tree

@@ -136,7 +136,7 @@ pub(crate) enum ReserveOutcome {
     /// requested if `short_of` is set. `is_limited`: tokens or money are limited, so the answer
     /// must not be longer.
     Granted {
-        held: Consumed,
+        reserved: Consumed,
         max_output_tokens: u64,
         is_limited: bool,
         short_of: Option<LimitStatus>,
@@ -244,7 +244,7 @@ impl Ledger {
         let mut short_of = None;
         for account in self.with_ancestors(run) {
             let used = account.used;
-            let held = account.reserved;
+            let reserved = account.reserved;
             is_limited |= account.budget.tokens.is_some() || account.budget.usd.is_some();
             let mut check = |free_at_best: bool,
                              free_now: Option<u64>,
@@ -269,20 +269,23 @@ impl Ledger {
                 None
             };
             if let Some(limit) = account.budget.model_calls {
-                let now = (used.model_calls + held.model_calls < limit).then_some(u64::MAX);
+                let now = (used.model_calls + reserved.model_calls < limit).then_some(u64::MAX);
                 let mark = limit_status_of(BudgetDimension::ModelCalls, used.model_calls, limit);
-                if let Some(verdict) =
-                    check(used.model_calls < limit, now, held.model_calls > 0, mark)
-                {
+                if let Some(verdict) = check(
+                    used.model_calls < limit,
+                    now,
+                    reserved.model_calls > 0,
+                    mark,
+                ) {
                     return verdict;
                 }
             }
             if let Some(limit) = account.budget.tokens {
                 let room = |used: u64| limit.checked_sub(used)?.checked_sub(want.prompt_tokens);
                 let at_best = room(used.tokens).is_some_and(|room| room >= want.min_output());
-                let now = room(used.tokens.saturating_add(held.tokens));
+                let now = room(used.tokens.saturating_add(reserved.tokens));
                 let mark = limit_status_of(BudgetDimension::Tokens, used.tokens, limit);
-                if let Some(verdict) = check(at_best, now, held.tokens > 0, mark) {
+                if let Some(verdict) = check(at_best, now, reserved.tokens > 0, mark) {
                     return verdict;
                 }
             }
@@ -295,9 +298,9 @@ impl Ledger {
                 // A free model may continue when all the money is spent, but not if the limit is
                 // zero.
                 let at_best = at_best && limit > Usd::default();
-                let now = room(used.usd.as_nanos().saturating_add(held.usd.as_nanos()));
+                let now = room(used.usd.as_nanos().saturating_add(reserved.usd.as_nanos()));
                 let mark = limit_status_of(BudgetDimension::Usd, used.usd, limit);
-                if let Some(verdict) = check(at_best, now, held.usd > Usd::default(), mark) {
+                if let Some(verdict) = check(at_best, now, reserved.usd > Usd::default(), mark) {
                     return verdict;
                 }
             }
@@ -306,17 +309,17 @@ impl Ledger {
             return ReserveOutcome::Wait;
         }
         let tokens = want.prompt_tokens.saturating_add(output);
-        let held = Consumed {
+        let reserved = Consumed {
             tokens,
             usd: want.cost(output),
             model_calls: 1,
             ..Consumed::default()
         };
         self.update_with_ancestors(run, |account| {
-            account.reserved = account.reserved.plus(held)
+            account.reserved = account.reserved.plus(reserved)
         });
         ReserveOutcome::Granted {
-            held,
+            reserved,
             max_output_tokens: output,
             is_limited,
             short_of,
@@ -324,22 +327,22 @@ impl Ledger {
     }
 
     /// Releases a reservation.
-    pub(crate) fn release(&mut self, run: &RunId, held: Consumed) {
+    pub(crate) fn release(&mut self, run: &RunId, reserved: Consumed) {
         self.update_with_ancestors(run, |account| {
-            account.reserved = account.reserved.minus(held)
+            account.reserved = account.reserved.minus(reserved)
         });
     }
 
     /// Counts a reservation as used: the actor that made the call crashed, and its successor will
     /// report the use.
-    pub(crate) fn mark_lost(&mut self, run: &RunId, held: Consumed) {
+    pub(crate) fn mark_lost(&mut self, run: &RunId, reserved: Consumed) {
         let Some(account) = self.accounts.get_mut(run) else {
             return;
         };
-        account.lost = account.lost.plus(held);
+        account.lost = account.lost.plus(reserved);
         self.update_with_ancestors(run, |account| {
-            account.reserved = account.reserved.minus(held);
-            account.used = account.used.plus(held);
+            account.reserved = account.reserved.minus(reserved);
+            account.used = account.used.plus(reserved);
         });
     }
 

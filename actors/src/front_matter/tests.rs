@@ -139,7 +139,7 @@ fn value_of_wrong_type_is_rejected() {
         read.required("none").err(),
         read.reject_unknown_keys(&["n", "q", "t", "l"]).err(),
     ];
-    let said: Vec<String> = faults
+    let messages: Vec<String> = faults
         .into_iter()
         .map(|fault| {
             fault.map_or_else(String::new, |f| {
@@ -148,7 +148,7 @@ fn value_of_wrong_type_is_rejected() {
         })
         .collect();
     assert_eq!(
-        said,
+        messages,
         [
             "5 l must be a single text",
             "4 t must be a list: `[a, b]`, or one line `- a` per item",

@@ -251,8 +251,8 @@ impl StreamableHttpClient for CancellableHttpClient {
             {
                 return Err(StreamableHttpError::SessionExpired);
             }
-            Err(StreamableHttpError::UnexpectedServerResponse(said))
-                if has_session && said.starts_with("HTTP 400") =>
+            Err(StreamableHttpError::UnexpectedServerResponse(message))
+                if has_session && message.starts_with("HTTP 400") =>
             {
                 return Err(StreamableHttpError::SessionExpired);
             }

@@ -85,7 +85,7 @@ pub(super) fn messages_of_batch(text: &[u8]) -> Option<Vec<String>> {
 #[derive(Default)]
 pub(super) struct BatchSplitter {
     /// The current line so far, if it begins like an array.
-    held: Option<Vec<u8>>,
+    batch: Option<Vec<u8>>,
     is_within_line: bool,
 }
 
@@ -95,7 +95,7 @@ impl BatchSplitter {
     ///
     /// A line that is incomplete after `max_bytes` is not changed.
     pub(super) fn take(&mut self, bytes: &[u8], max_bytes: usize, output: &mut Vec<u8>) -> bool {
-        if self.held.is_none() && !self.contains_start_of_array(bytes) {
+        if self.batch.is_none() && !self.contains_start_of_array(bytes) {
             if let Some(last) = bytes.last() {
                 self.is_within_line = *last != b'\n';
             }
@@ -103,28 +103,28 @@ impl BatchSplitter {
         }
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             if !self.is_within_line && piece.first() == Some(&b'[') {
-                self.held = Some(Vec::new());
+                self.batch = Some(Vec::new());
             }
             let is_complete = piece.last() == Some(&b'\n');
             self.is_within_line = !is_complete;
-            let Some(held) = &mut self.held else {
+            let Some(batch) = &mut self.batch else {
                 output.extend_from_slice(piece);
                 continue;
             };
-            held.extend_from_slice(piece);
-            if !is_complete && held.len() <= max_bytes {
+            batch.extend_from_slice(piece);
+            if !is_complete && batch.len() <= max_bytes {
                 continue;
             }
-            match messages_of_batch(held) {
+            match messages_of_batch(batch) {
                 Some(messages) => {
                     for message in messages {
                         output.extend_from_slice(message.as_bytes());
                         output.push(b'\n');
                     }
                 }
-                None => output.extend_from_slice(held),
+                None => output.extend_from_slice(batch),
             }
-            self.held = None;
+            self.batch = None;
         }
         true
     }

@@ -144,14 +144,14 @@ fn convert_call(server: &str, title: &str, result: CallResponse) -> ToolResult {
     }
     let text = parts.join("\n");
     if result.is_error {
-        let said = if text.is_empty() {
+        let details = if text.is_empty() {
             "no details given".to_owned()
         } else {
             sanitize_and_truncate(&text, MAX_ERROR_BYTES)
         };
         return Err(ErrorInfo::new(
             ErrorCode::ProviderError,
-            format!("MCP server {server:?} returned an error: {said}"),
+            format!("MCP server {server:?} returned an error: {details}"),
         ));
     }
     let text = if text.is_empty() && files.is_empty() {

@@ -299,7 +299,7 @@ mod tests {
                 None,
             ),
         ] {
-            let (got, said) = accepted(schema.clone()).unwrap();
+            let (got, got_note) = accepted(schema.clone()).unwrap();
             assert_eq!(
                 (&got["properties"], &got["required"], &got["type"]),
                 (&properties, &required, &json!("object")),
@@ -311,7 +311,7 @@ mod tests {
                     .all(|keyword| got.get(keyword).is_none()),
                 "{got}"
             );
-            assert_eq!(said.as_deref(), note, "{schema}");
+            assert_eq!(got_note.as_deref(), note, "{schema}");
         }
         for schema in [
             json!({"enum": ["a", "b"]}),

@@ -82,13 +82,13 @@ impl Actor for McpSupervisorActor {
             let status =
                 self.actor_tree
                     .register(kind, &server.name, Some(parent.clone()), limit, None);
-            let kept = ServerEntry {
+            let entry = ServerEntry {
                 server: Arc::clone(server),
                 status,
                 crashes: CrashHistory::new(restart::MCP_SERVER),
                 timer: None,
             };
-            servers.entries.insert(Arc::clone(&server.name), kept);
+            servers.entries.insert(Arc::clone(&server.name), entry);
             self.spawn(&myself, &mut servers, &server.name).await?;
         }
         Ok(servers)
@@ -130,15 +130,15 @@ impl McpSupervisorActor {
         servers: &mut SupervisorState,
         name: &Arc<str>,
     ) -> Result<(), ActorProcessingErr> {
-        let Some(kept) = servers.entries.get_mut(name) else {
+        let Some(entry) = servers.entries.get_mut(name) else {
             return Ok(());
         };
-        kept.timer = None;
+        entry.timer = None;
         let actor = McpServerActor {
             mcp: Arc::clone(&self.mcp),
             tasks: self.tasks.clone(),
-            server: Arc::clone(&kept.server),
-            status: Arc::clone(&kept.status),
+            server: Arc::clone(&entry.server),
+            status: Arc::clone(&entry.status),
         };
         let (actor, _) = Actor::spawn_linked(None, actor, (), myself.get_cell()).await?;
         servers.by_actor.insert(actor.get_id(), Arc::clone(name));
@@ -152,33 +152,33 @@ impl McpSupervisorActor {
         name: &Arc<str>,
         error: &str,
     ) {
-        let Some(kept) = servers.entries.get_mut(name) else {
+        let Some(entry) = servers.entries.get_mut(name) else {
             return;
         };
-        let crash = kept.crashes.record(Instant::now());
+        let crash = entry.crashes.record(Instant::now());
         let Some(number) = crash else {
             let error = format!(
                 "{error} (restart limit exceeded: {})",
                 restart::MCP_SERVER.label
             );
-            kept.status.set_state("failed", error.as_str());
+            entry.status.set_state("failed", error.as_str());
             self.mcp.set_unavailable(
-                &kept.server,
+                &entry.server,
                 ErrorInfo::new(ErrorCode::ActorCrashed, error),
                 false,
             );
             return;
         };
-        kept.status.restarted(error);
+        entry.status.restarted(error);
         self.mcp.set_unavailable(
-            &kept.server,
+            &entry.server,
             ErrorInfo::new(ErrorCode::ProviderError, error),
             true,
         );
         let myself = myself.clone();
         let name = Arc::clone(name);
         let wait = backoff(number);
-        kept.timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
+        entry.timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             tokio::time::sleep(wait).await;
             let _ = myself.cast(McpSupervisorMsg::Restart(name)); // the supervisor may have stopped
         })));

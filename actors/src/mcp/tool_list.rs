@@ -151,11 +151,11 @@ pub(super) fn sanitize(text: &str, max_chars: usize) -> String {
 
 /// Same as [`sanitize`], but keeps the lines.
 fn sanitize_lines(text: &str, max_chars: usize) -> String {
-    let kept: String = text
+    let printable: String = text
         .chars()
         .filter(|c| !c.is_control() || *c == '\n' || *c == '\t')
         .collect();
-    truncate(kept.trim(), max_chars)
+    truncate(printable.trim(), max_chars)
 }
 
 fn truncate(text: &str, max_chars: usize) -> String {

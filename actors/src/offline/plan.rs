@@ -319,12 +319,12 @@ fn merge_until(parts: &mut Vec<Part>, most: usize) {
         let keep = order[0].min(order[1]);
         let gone = order[0].max(order[1]);
         let gone = parts.remove(gone);
-        let kept = &mut parts[keep];
-        kept.scope.folders.extend(gone.scope.folders);
-        kept.scope.direct.extend(gone.scope.direct);
-        kept.scope.files.extend(gone.scope.files);
-        kept.files += gone.files;
-        kept.bytes += gone.bytes;
+        let merged = &mut parts[keep];
+        merged.scope.folders.extend(gone.scope.folders);
+        merged.scope.direct.extend(gone.scope.direct);
+        merged.scope.files.extend(gone.scope.files);
+        merged.files += gone.files;
+        merged.bytes += gone.bytes;
     }
 }
 

@@ -284,7 +284,7 @@ fn current_work(shown: &SummaryInput<'_>) -> Vec<String> {
             plain_line(goal.trim_start_matches([' ', '[', ']', '→']), MAX_CHARS)
         )
     });
-    let said = shown
+    let last_text = shown
         .by("assistant")
         .rfind(|text| !text.trim().is_empty())
         .map(|text| format!("last said: {}", quote(text)));
@@ -292,7 +292,7 @@ fn current_work(shown: &SummaryInput<'_>) -> Vec<String> {
         .calls()
         .next_back()
         .map(|(tool, arguments)| format!("last call: {tool} {}", plain_line(arguments, MAX_CHARS)));
-    [goal, said, called].into_iter().flatten().collect()
+    [goal, last_text, called].into_iter().flatten().collect()
 }
 
 fn next_step(shown: &SummaryInput<'_>) -> Vec<String> {

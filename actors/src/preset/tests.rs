@@ -143,10 +143,10 @@ fn invalid_preset_is_rejected_with_file_line_and_key() {
         ("name a", "a.md:2: expected keys such as `name: …`"),
     ] {
         let home = home(&[("a.md", &format!("---\n{head}\n---\nYou.\n"))]);
-        let said = faults(home.path());
+        let found_faults = faults(home.path());
         assert!(
-            said.len() == 1 && said[0].starts_with(want),
-            "{head:?}: {said:?}"
+            found_faults.len() == 1 && found_faults[0].starts_with(want),
+            "{head:?}: {found_faults:?}"
         );
     }
 }
@@ -177,8 +177,8 @@ fn unreadable_files_are_reported_and_valid_ones_loaded() {
         .map(|(preset, _)| preset.name)
         .collect();
     assert_eq!(names, ["two"], "two files use the other name");
-    let said = faults(home.path());
-    for (fault, want) in said.iter().zip([
+    let found_faults = faults(home.path());
+    for (fault, want) in found_faults.iter().zip([
         "b.md:2: `name` \"one\" is also used by a.md",
         "c.md: is larger than 65536 bytes",
         "d.md: is not a regular file",
@@ -186,9 +186,9 @@ fn unreadable_files_are_reported_and_valid_ones_loaded() {
         "f.md:3: this is not UTF-8",
         "g.md: cannot be read",
     ]) {
-        assert!(fault.starts_with(want), "{want:?}: {said:?}");
+        assert!(fault.starts_with(want), "{want:?}: {found_faults:?}");
     }
-    assert_eq!(said.len(), 5 + usize::from(cfg!(unix)));
+    assert_eq!(found_faults.len(), 5 + usize::from(cfg!(unix)));
 
     fs::remove_dir_all(&folder).unwrap();
     fs::write(&folder, "no folder").unwrap();
@@ -299,11 +299,11 @@ fn foreign_preset_file_is_loaded_and_ignored_keys_reported() {
         Some(&["style".to_owned(), "tone".to_owned()][..])
     );
     assert_eq!(read.warnings.len(), 2);
-    let said = read.warnings[0].to_string();
+    let found_faults = read.warnings[0].to_string();
     assert!(
-        said.ends_with(
+        found_faults.ends_with(
             "a.md:4: ignored keys of another program: `tools`, `color`, `permissionMode`, `hooks`"
         ),
-        "{said}"
+        "{found_faults}"
     );
 }

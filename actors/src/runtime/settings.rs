@@ -45,15 +45,18 @@ pub(super) fn resolve(
     before: Option<&InheritedSettings>,
     configured: &Budget,
 ) -> RunSettings {
-    let kept = inherited(start, mode, before);
+    let inherited_settings = inherited(start, mode, before);
     let agent = &start.agent;
     let options = &start.options;
-    let kept_options = kept.options;
+    let kept_options = inherited_settings.options;
     let given = options.budget.or(kept_options.budget);
     let budget = given.or(*configured);
     RunSettings {
-        agent_type: agent.preset.clone().unwrap_or(kept.agent_type),
-        model: agent.model.clone().unwrap_or(kept.model),
+        agent_type: agent
+            .preset
+            .clone()
+            .unwrap_or(inherited_settings.agent_type),
+        model: agent.model.clone().unwrap_or(inherited_settings.model),
         options: RunOptions {
             max_turns: options.max_turns.or(kept_options.max_turns),
             tools: options.tools.clone().or(kept_options.tools),
@@ -68,14 +71,22 @@ pub(super) fn resolve(
                 .timeout_ms
                 .or(kept_options.timeout_ms.filter(|_| resumes)),
         },
-        system_prompt: agent.system_prompt.clone().or(kept.system_prompt),
-        temperature: agent.temperature.or(kept.temperature),
-        llm_params: agent.llm_params.clone().unwrap_or(kept.llm_params),
-        auto_execute_tools: agent.auto_execute_tools.or(kept.auto_execute_tools),
+        system_prompt: agent
+            .system_prompt
+            .clone()
+            .or(inherited_settings.system_prompt),
+        temperature: agent.temperature.or(inherited_settings.temperature),
+        llm_params: agent
+            .llm_params
+            .clone()
+            .unwrap_or(inherited_settings.llm_params),
+        auto_execute_tools: agent
+            .auto_execute_tools
+            .or(inherited_settings.auto_execute_tools),
         // Replaced by the admission if the message has images or files.
         task_content: MessageContent::default(),
         context: None,
-        collaborator: kept.collaborator,
+        collaborator: inherited_settings.collaborator,
         given_budget: (given != budget).then_some(given),
         driven: start.driven,
         continues: false,
@@ -84,8 +95,8 @@ pub(super) fn resolve(
         compacts: start.compact,
         permissions: start.permissions.clone(),
         reflects: None,
-        enable_memory: agent.enable_memory.or(kept.enable_memory),
-        provisional_name: kept.provisional_name,
+        enable_memory: agent.enable_memory.or(inherited_settings.enable_memory),
+        provisional_name: inherited_settings.provisional_name,
     }
 }
 
@@ -94,33 +105,33 @@ pub(super) fn resolve(
 fn inherited(start: &RunRequest, mode: RunMode, before: Option<&InheritedSettings>) -> RunSettings {
     let open = RunSettings::default();
     let Some(before) = before else { return open };
-    let mut kept = before.settings.clone();
-    kept.options.budget = kept.given_budget.unwrap_or(kept.options.budget);
+    let mut settings = before.settings.clone();
+    settings.options.budget = settings.given_budget.unwrap_or(settings.options.budget);
     if before.mode != mode {
-        kept.agent_type.clone_from(&open.agent_type);
+        settings.agent_type.clone_from(&open.agent_type);
     }
     if start.agent.preset.is_some() {
-        kept.system_prompt = None;
-        kept.options.tools = None;
-        kept.model = open.model.clone();
+        settings.system_prompt = None;
+        settings.options.tools = None;
+        settings.model = open.model.clone();
     }
     for setting in &start.reset_settings {
         match setting {
-            RunSetting::SystemPrompt => kept.system_prompt = None,
-            RunSetting::Tools => kept.options.tools = None,
-            RunSetting::Preset => kept.agent_type.clone_from(&open.agent_type),
-            RunSetting::Model => kept.model.clone_from(&open.model),
+            RunSetting::SystemPrompt => settings.system_prompt = None,
+            RunSetting::Tools => settings.options.tools = None,
+            RunSetting::Preset => settings.agent_type.clone_from(&open.agent_type),
+            RunSetting::Model => settings.model.clone_from(&open.model),
             RunSetting::Mode => {}
-            RunSetting::LlmParams => kept.llm_params.clear(),
-            RunSetting::Temperature => kept.temperature = None,
-            RunSetting::MaxIterations => kept.options.max_turns = None,
-            RunSetting::Skills => kept.options.skills = None,
-            RunSetting::EnableMemory => kept.enable_memory = None,
-            RunSetting::AutoExecuteTools => kept.auto_execute_tools = None,
-            RunSetting::Budget => kept.options.budget = Budget::default(),
+            RunSetting::LlmParams => settings.llm_params.clear(),
+            RunSetting::Temperature => settings.temperature = None,
+            RunSetting::MaxIterations => settings.options.max_turns = None,
+            RunSetting::Skills => settings.options.skills = None,
+            RunSetting::EnableMemory => settings.enable_memory = None,
+            RunSetting::AutoExecuteTools => settings.auto_execute_tools = None,
+            RunSetting::Budget => settings.options.budget = Budget::default(),
         }
     }
-    kept
+    settings
 }
 
 /// Adds to an error about settings that they were inherited, if the caller set none of those that
@@ -214,7 +225,7 @@ mod tests {
         let before = full();
         let (mode, settings) = further(RunRequest::new("more"), &before);
         assert_eq!(mode, RunMode::Orchestrator);
-        let kept = RunSettings {
+        let want = RunSettings {
             options: RunOptions {
                 expected_output_schema: None,
                 timeout_ms: None,
@@ -230,7 +241,7 @@ mod tests {
             permissions: RunPermissions::default(),
             ..before.settings.clone()
         };
-        assert_eq!(settings, kept);
+        assert_eq!(settings, want);
     }
 
     #[test]
@@ -267,14 +278,14 @@ mod tests {
     #[test]
     fn each_setting_is_reset_individually() {
         let before = full();
-        let (_, kept) = further(RunRequest::new("more"), &before);
+        let (_, inherited_settings) = further(RunRequest::new("more"), &before);
         let open = RunSettings::default();
         let configured = Budget {
             model_calls: Some(9),
             ..Budget::default()
         };
         let with = |change: &dyn Fn(&mut RunOptions)| {
-            let mut settings = kept.clone();
+            let mut settings = inherited_settings.clone();
             change(&mut settings.options);
             settings
         };
@@ -283,7 +294,7 @@ mod tests {
                 RunSetting::SystemPrompt,
                 RunSettings {
                     system_prompt: None,
-                    ..kept.clone()
+                    ..inherited_settings.clone()
                 },
             ),
             (RunSetting::Tools, with(&|options| options.tools = None)),
@@ -291,28 +302,28 @@ mod tests {
                 RunSetting::Preset,
                 RunSettings {
                     agent_type: open.agent_type.clone(),
-                    ..kept.clone()
+                    ..inherited_settings.clone()
                 },
             ),
             (
                 RunSetting::Model,
                 RunSettings {
                     model: open.model.clone(),
-                    ..kept.clone()
+                    ..inherited_settings.clone()
                 },
             ),
             (
                 RunSetting::LlmParams,
                 RunSettings {
                     llm_params: Map::new(),
-                    ..kept.clone()
+                    ..inherited_settings.clone()
                 },
             ),
             (
                 RunSetting::Temperature,
                 RunSettings {
                     temperature: None,
-                    ..kept.clone()
+                    ..inherited_settings.clone()
                 },
             ),
             (
@@ -324,14 +335,14 @@ mod tests {
                 RunSetting::EnableMemory,
                 RunSettings {
                     enable_memory: None,
-                    ..kept.clone()
+                    ..inherited_settings.clone()
                 },
             ),
             (
                 RunSetting::AutoExecuteTools,
                 RunSettings {
                     auto_execute_tools: None,
-                    ..kept.clone()
+                    ..inherited_settings.clone()
                 },
             ),
             (

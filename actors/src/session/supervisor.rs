@@ -170,7 +170,7 @@ impl Actor for SessionSupervisorActor {
     ) -> Result<(), ActorProcessingErr> {
         if let SupervisionEvent::ActorFailed(actor, error) = event
             && let Some(id) = sessions.by_actor.get(&actor.get_id()).cloned()
-            && let Some(mut kept) = sessions.remove(&id)
+            && let Some(mut session_entry) = sessions.remove(&id)
             && !self.services.lifetime.is_closing()
         {
             let error = error.to_string();
@@ -180,18 +180,18 @@ impl Actor for SessionSupervisorActor {
             {
                 debug_artifacts.store_crash(&run.identity, "session actor", &error);
             }
-            if kept.crashes.record(Instant::now()).is_some() {
-                kept.session.status().restarted(&error);
+            if session_entry.crashes.record(Instant::now()).is_some() {
+                session_entry.session.status().restarted(&error);
                 self.spawn(
                     &myself,
                     sessions,
-                    kept.key,
+                    session_entry.key,
                     StartMode::Restore,
-                    kept.crashes,
+                    session_entry.crashes,
                 )
                 .await?;
             } else {
-                self.fail_session(&kept, &error);
+                self.fail_session(&session_entry, &error);
             }
         }
         Ok(())

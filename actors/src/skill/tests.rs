@@ -203,10 +203,10 @@ fn folder_is_loaded_as_skill_and_foreign_keys_reported() {
         )
     );
     assert!(skills.get("flat").is_some());
-    let said: Vec<String> = skills.warnings().iter().map(ToString::to_string).collect();
+    let warnings: Vec<String> = skills.warnings().iter().map(ToString::to_string).collect();
     assert!(
-        said.len() == 1
-            && said[0].ends_with("SKILL.md:4: ignored keys of another program: `license`, `metadata`, `allowed-tools`"),
-        "{said:?}"
+        warnings.len() == 1
+            && warnings[0].ends_with("SKILL.md:4: ignored keys of another program: `license`, `metadata`, `allowed-tools`"),
+        "{warnings:?}"
     );
 }

@@ -168,7 +168,7 @@ mod tests {
         let text = json!({"type": "string"});
         let task =
             json!({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]});
-        let said = json!({"type": "array", "items": {"type": "object", "properties": {"content": {"type": "string"}}}});
+        let goals = json!({"type": "array", "items": {"type": "object", "properties": {"content": {"type": "string"}}}});
         for (marks, schema, given, want) in [
             (&["p"][..], &text, json!({"a": 1}), Some(json!("{\"a\":1}"))),
             (
@@ -185,7 +185,7 @@ mod tests {
             ),
             (
                 &["p/content"],
-                &said,
+                &goals,
                 json!([{"content": {"a": 1}}, {"content": "b"}]),
                 Some(json!([{"content": "{\"a\":1}"}, {"content": "b"}])),
             ),

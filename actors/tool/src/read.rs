@@ -267,7 +267,7 @@ fn each_line(
     mut take: impl FnMut(&LineStart<'_>) -> ControlFlow<()>,
 ) -> Result<ReadEnd, LineError> {
     let mut reader = BufReader::with_capacity(BUFFER_BYTES, file);
-    let mut kept = Vec::with_capacity(MAX_LINE_BYTES);
+    let mut line_start = Vec::with_capacity(MAX_LINE_BYTES);
     let mut length = 0_u64;
     let mut number = 1;
     let mut counting = false;
@@ -286,22 +286,22 @@ fn each_line(
                 .filter(|(last, _)| **last == b'\n')
                 .map_or((piece, false), |(_, text)| (text, true));
             // One byte more than is shown, so that a line that is too long is detected.
-            let room = (MAX_LINE_BYTES + 1).saturating_sub(kept.len());
+            let room = (MAX_LINE_BYTES + 1).saturating_sub(line_start.len());
             if !counting {
-                kept.extend_from_slice(&text[..text.len().min(room)]);
+                line_start.extend_from_slice(&text[..text.len().min(room)]);
             }
             length += text.len() as u64;
             if ended {
                 counting = counting
                     || take(&LineStart {
                         number,
-                        start: &kept,
+                        start: &line_start,
                         length,
                     })
                     .is_break();
                 number += 1;
                 length = 0;
-                kept.clear();
+                line_start.clear();
             }
         }
         reader.consume(used);
@@ -318,7 +318,7 @@ fn each_line(
         if !counting {
             let _ = take(&LineStart {
                 number,
-                start: &kept,
+                start: &line_start,
                 length,
             });
         }
@@ -364,21 +364,21 @@ impl LinePage {
         if line.number < self.first {
             return ControlFlow::Continue(());
         }
-        let mut kept = line.start;
+        let mut bytes = line.start;
         let too_long = line.length > self.max_line_bytes as u64;
         if too_long {
-            kept = &kept[..character_start(kept, self.max_line_bytes)];
-        } else if let Some(text) = kept.strip_suffix(b"\r") {
+            bytes = &bytes[..character_start(bytes, self.max_line_bytes)];
+        } else if let Some(text) = bytes.strip_suffix(b"\r") {
             self.has_crlf = true;
-            kept = text;
+            bytes = text;
         }
         // A byte order mark is no part of the text.
-        let kept = if line.number == 1 {
-            kept.strip_prefix(b"\xef\xbb\xbf").unwrap_or(kept)
+        let bytes = if line.number == 1 {
+            bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
         } else {
-            kept
+            bytes
         };
-        let text = String::from_utf8_lossy(kept);
+        let text = String::from_utf8_lossy(bytes);
         let mut row = format!("{:>5}\t{text}", line.number);
         if too_long {
             row.push_str(&format!("… [cut: the line has {} bytes]", line.length));
@@ -386,7 +386,7 @@ impl LinePage {
         if !self.page.push_line(&row) {
             return ControlFlow::Break(());
         }
-        self.has_invalid_utf8 |= std::str::from_utf8(kept).is_err();
+        self.has_invalid_utf8 |= std::str::from_utf8(bytes).is_err();
         self.cut_lines += u64::from(too_long);
         self.last = line.number;
         if self.last + 1 - self.first >= self.max {

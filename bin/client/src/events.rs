@@ -380,9 +380,9 @@ mod tests {
             let query = query.unwrap_or_default();
             if headers["accept"] == "text/event-stream" {
                 let first = Bytes::from(format!("id: 10\ndata: {}\n\n: ping\n\n", event(1)));
-                let held = futures::stream::iter([Ok::<_, std::io::Error>(first)])
+                let open_stream = futures::stream::iter([Ok::<_, std::io::Error>(first)])
                     .chain(futures::stream::pending());
-                return Body::from_stream(held).into_response();
+                return Body::from_stream(open_stream).into_response();
             }
             let decrement = |left: usize| left.checked_sub(1);
             if failures

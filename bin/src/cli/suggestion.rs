@@ -70,10 +70,10 @@ mod tests {
             ("qqqq", None),
         ] {
             let error = with_suggestion(Cli::try_parse_from(["soong", name]).unwrap_err());
-            let said = error.to_string();
+            let message = error.to_string();
             match want {
-                Some(want) => assert!(said.contains(&format!("'{want}'")), "{said}"),
-                None => assert!(!said.contains("similar"), "{said}"),
+                Some(want) => assert!(message.contains(&format!("'{want}'")), "{message}"),
+                None => assert!(!message.contains("similar"), "{message}"),
             }
         }
     }

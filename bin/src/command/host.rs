@@ -99,8 +99,8 @@ pub(super) async fn connect_or_spawn(
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
-    let said = std::fs::read_to_string(log_file(home)).unwrap_or_default();
-    let last = said
+    let log = std::fs::read_to_string(log_file(home)).unwrap_or_default();
+    let last = log
         .lines()
         .rfind(|line| line.starts_with("error:"))
         .unwrap_or("error: it printed no error message");

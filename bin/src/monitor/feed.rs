@@ -390,7 +390,7 @@ async fn execute_command(
     client: &Client,
     command: Command,
 ) -> Result<String, String> {
-    let said = |error: ErrorInfo| error.message;
+    let error_message = |error: ErrorInfo| error.message;
     match command {
         Command::Cancel(runs) => cancel(client, runs).await,
         Command::Kill(actor) => {
@@ -399,7 +399,7 @@ async fn execute_command(
                     actor_id: actor.clone(),
                 })
                 .await
-                .map_err(said)?;
+                .map_err(error_message)?;
             Ok(format!("crashed {actor}; its supervisor restarts it"))
         }
         Command::Decide {
@@ -414,7 +414,7 @@ async fn execute_command(
                     body: DecisionBody { decision, reason },
                 })
                 .await
-                .map_err(said)?;
+                .map_err(error_message)?;
             Ok(match decision {
                 Decision::AllowOnce => "allowed once",
                 Decision::AllowForSession => "allowed for the session",
@@ -429,7 +429,7 @@ async fn execute_command(
             })
             .await
             .map(|_| "answered".to_owned())
-            .map_err(said),
+            .map_err(error_message),
         Command::Export { trace, dir } => {
             let exported = export::export(source, trace.as_str(), Path::new(&dir)).await;
             exported

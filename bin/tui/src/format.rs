@@ -175,8 +175,8 @@ mod tests {
             (123_900_000_000, "$123"),
             (u64::MAX, "$18446.7M"),
         ] {
-            let said = usd(Usd::from_nanos(nanos));
-            assert_eq!(said, want, "{nanos}");
+            let text = usd(Usd::from_nanos(nanos));
+            assert_eq!(text, want, "{nanos}");
         }
     }
 }

@@ -73,17 +73,17 @@ impl StyledLine {
             ""
         };
         let room = columns - text::width(ellipsis);
-        let mut kept = Self::default();
+        let mut cut_line = Self::default();
         let mut used = 0;
         for (style, (cluster, wide)) in self.clusters() {
             if used + wide > room {
-                kept.push(style, ellipsis);
+                cut_line.push(style, ellipsis);
                 break;
             }
             used += wide;
-            kept.push(style, cluster);
+            cut_line.push(style, cluster);
         }
-        kept
+        cut_line
     }
 
     /// Splits the line into one or more lines of at most `columns`.

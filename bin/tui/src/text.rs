@@ -158,7 +158,7 @@ pub fn cut(line: &str, columns: usize, ellipsis: &str) -> String {
         ""
     };
     let room = columns - ellipsis.width();
-    let mut kept = String::new();
+    let mut cut = String::new();
     let mut used = 0;
     for c in line.chars() {
         let width = c.width().unwrap_or(0);
@@ -166,9 +166,9 @@ pub fn cut(line: &str, columns: usize, ellipsis: &str) -> String {
             break;
         }
         used += width;
-        kept.push(c);
+        cut.push(c);
     }
-    kept + ellipsis
+    cut + ellipsis
 }
 
 /// Splits a line into clusters, each shown as one character, with their widths in columns.

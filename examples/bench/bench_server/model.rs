@@ -66,14 +66,14 @@ async fn serve(stream: TcpStream, answer: &str) -> std::io::Result<()> {
             return Ok(());
         }
         let called;
-        let said = match wanted(&body) {
+        let response = match wanted(&body) {
             Some((turns, done)) if done < turns => {
                 called = reply(Some(done));
                 called.as_str()
             }
             _ => answer,
         };
-        stream.get_mut().write_all(said.as_bytes()).await?;
+        stream.get_mut().write_all(response.as_bytes()).await?;
     }
 }
 

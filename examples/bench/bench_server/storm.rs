@@ -171,10 +171,10 @@ impl Storm {
             return Err(ReadError::Disconnected(since));
         };
         for _ in 0..=most {
-            let Some(said) = text(&mut socket).await else {
+            let Some(message) = text(&mut socket).await else {
                 return Err(ReadError::Disconnected(read.last));
             };
-            if read.take(&said, whole)? {
+            if read.take(&message, whole)? {
                 break;
             }
         }
@@ -202,10 +202,10 @@ impl Storm {
             return Err(ReadError::Disconnected(since));
         };
         for _ in 0..most {
-            let Some(said) = frames.next().await else {
+            let Some(frame) = frames.next().await else {
                 return Err(ReadError::Disconnected(read.last));
             };
-            if read.take(&said, whole)? {
+            if read.take(&frame, whole)? {
                 break;
             }
         }
@@ -229,9 +229,9 @@ enum ReadError {
 
 impl Progress {
     /// Checks the number of a received event. Returns whether it is the last event of the run.
-    fn take(&mut self, said: &str, whole: bool) -> Result<bool, ReadError> {
-        let event: Value =
-            serde_json::from_str(said).map_err(|error| ReadError::Wrong(error.to_string()))?;
+    fn take(&mut self, event_json: &str, whole: bool) -> Result<bool, ReadError> {
+        let event: Value = serde_json::from_str(event_json)
+            .map_err(|error| ReadError::Wrong(error.to_string()))?;
         let Some(number) = event[if whole { "session_seq" } else { "event_id" }].as_u64() else {
             return Ok(false);
         };

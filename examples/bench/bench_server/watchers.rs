@@ -33,9 +33,9 @@ pub(crate) async fn measure(watchers: usize, events: usize) -> Result<(), Failed
         readers.push(tokio::spawn(async move {
             let mut at = 0_u64;
             let mut bytes = 0_usize;
-            while let Some(said) = text(&mut socket).await {
-                bytes += said.len();
-                let Some(number) = number(&said) else {
+            while let Some(message) = text(&mut socket).await {
+                bytes += message.len();
+                let Some(number) = number(&message) else {
                     continue;
                 };
                 if number != at + 1 {
@@ -43,7 +43,7 @@ pub(crate) async fn measure(watchers: usize, events: usize) -> Result<(), Failed
                 }
                 at = number;
                 // End of the second run.
-                if said.contains("\"event\":\"run_completed\"") && at > 30 {
+                if message.contains("\"event\":\"run_completed\"") && at > 30 {
                     return Ok((at, bytes));
                 }
             }
@@ -96,7 +96,7 @@ async fn run(client: &Client, session: &str, task: &str) -> Result<Duration, Fai
 }
 
 /// Returns the number of an event, or `None` if it has none.
-pub(crate) fn number(said: &str) -> Option<u64> {
-    let rest = said.strip_prefix("{\"event_id\":")?;
+pub(crate) fn number(message: &str) -> Option<u64> {
+    let rest = message.strip_prefix("{\"event_id\":")?;
     rest.split(',').next()?.parse().ok()
 }

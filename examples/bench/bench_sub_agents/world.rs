@@ -121,14 +121,14 @@ impl RecordingModel {
 
 /// Returns the response to a request, which streams nothing. `None`: there is none.
 fn next_step(request: &ModelRequest) -> Option<Step> {
-    let said = |role| {
+    let first_message_of = |role| {
         request
             .messages
             .iter()
             .find(move |message| message.role == role)
     };
-    let task = said(Role::User).map_or("", |message| message.content.as_str());
-    let is_first = said(Role::Assistant).is_none();
+    let task = first_message_of(Role::User).map_or("", |message| message.content.as_str());
+    let is_first = first_message_of(Role::Assistant).is_none();
     match task {
         task if task.ends_with("hold") => None,
         task if is_first && task.ends_with("split") => Some(call("agent", json!({"task": "hold"}))),

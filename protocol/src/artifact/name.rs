@@ -341,10 +341,10 @@ fn append_truncating(stem: &str, tail: &str) -> String {
     while !stem.is_char_boundary(cut) {
         cut -= 1;
     }
-    let kept = if cut < stem.len() {
+    let shortened = if cut < stem.len() {
         trim_ends(&stem[..cut])
     } else {
         stem
     };
-    format!("{kept}{tail}")
+    format!("{shortened}{tail}")
 }

@@ -251,8 +251,8 @@ description = \"Reviews.\"
         ] {
             let found = settings.iter().find(|setting| setting.key == key);
             let found = found.unwrap_or_else(|| panic!("{key} is missing in {settings:#?}"));
-            let said = found.value.as_ref().map(Value::to_string);
-            assert_eq!((said.as_deref(), found.line), (value, line), "{key}");
+            let found_value = found.value.as_ref().map(Value::to_string);
+            assert_eq!((found_value.as_deref(), found.line), (value, line), "{key}");
         }
         assert!(
             !settings

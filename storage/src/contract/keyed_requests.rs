@@ -99,8 +99,8 @@ pub(super) fn keyed_request_is_kept_for_its_lifetime(mut world: TestStore) {
         session_id: session_id("a"),
         limit: 100,
     })]);
-    let kept = find(&world, "k").unwrap();
-    assert_eq!((kept.subject, kept.answer), (Some(subject), None));
+    let request = find(&world, "k").unwrap();
+    assert_eq!((request.subject, request.answer), (Some(subject), None));
 
     // An answer to another request, whose key was free again, does not keep what the old one had
     // created.

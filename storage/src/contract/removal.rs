@@ -389,7 +389,7 @@ pub(super) fn cancelled_deletion_restores_session(mut world: TestStore) {
 pub(super) fn rows_are_deleted_in_pieces(mut world: TestStore) {
     fill(&mut world);
     world.write(vec![add_message(message("b", 2, Some(1), Role::User))]);
-    let kept = other_records(world.reader.as_ref());
+    let other_records_before = other_records(world.reader.as_ref());
     // Events with different times, each in its own row.
     world.write(
         (0..40)
@@ -441,7 +441,7 @@ pub(super) fn rows_are_deleted_in_pieces(mut world: TestStore) {
         ),
         "it is gone"
     );
-    assert_eq!(other_records(world.reader.as_ref()), kept);
+    assert_eq!(other_records(world.reader.as_ref()), other_records_before);
 
     // The id is free again, and the new session has no records of the old one.
     let base = last_seq + 1;

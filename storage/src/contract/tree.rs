@@ -194,8 +194,8 @@ pub(super) fn summary_replaces_covered_messages(mut world: TestStore) {
         world.reader.messages_at(&trace_id("a"), &[8, 6]).unwrap()[0],
         summary
     );
-    let kept = world.reader.messages_at(&trace_id("a"), &[6]).unwrap();
-    assert_eq!(kept[0].parent_sequence, Some(3), "links stay");
+    let messages = world.reader.messages_at(&trace_id("a"), &[6]).unwrap();
+    assert_eq!(messages[0].parent_sequence, Some(3), "links stay");
     world.write(vec![add_message(message("a", 9, Some(7), Role::Assistant))]);
     assert_eq!(path(&world, "a", MessagePath::Main), [8, 6, 7, 9]);
     // The path to a covered message follows the old links; the path to a later one has the summary.

@@ -33,7 +33,7 @@ struct Plan {
     commits: u64,
     at: BTreeMap<u64, Fault>,
     always: Option<Fault>,
-    held: bool,
+    holds_commits: bool,
     rules: Rules,
 }
 
@@ -108,12 +108,12 @@ impl FaultPlan {
 
     /// Blocks commits before they write, until [`FaultPlan::unblock_commits`].
     pub fn block_commits(&self) {
-        self.plan().held = true;
+        self.plan().holds_commits = true;
     }
 
     /// Releases blocked commits.
     pub fn unblock_commits(&self) {
-        self.plan().held = false;
+        self.plan().holds_commits = false;
         self.0.1.notify_all();
     }
 
@@ -178,7 +178,7 @@ impl FaultPlan {
         let mut plan = self
             .0
             .1
-            .wait_while(plan, |plan| plan.held)
+            .wait_while(plan, |plan| plan.holds_commits)
             .unwrap_or_else(PoisonError::into_inner);
         plan.at.remove(&nth).or_else(|| plan.always.clone())
     }

@@ -98,10 +98,10 @@ impl<R: HotRow> RowCache<R> {
 
     fn evict_settled(&mut self) {
         for id in self.changed.drain(..) {
-            if let Entry::Occupied(mut held) = self.rows.entry(id) {
-                held.get_mut().1 = false;
-                if held.get().0.is_evictable() {
-                    held.remove();
+            if let Entry::Occupied(mut occupied) = self.rows.entry(id) {
+                occupied.get_mut().1 = false;
+                if occupied.get().0.is_evictable() {
+                    occupied.remove();
                 }
             }
         }

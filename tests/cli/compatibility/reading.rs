@@ -75,13 +75,13 @@ fn read_commands_explain_migration_of_0_1_and_change_nothing() {
         &["usage"],
         &["tree"],
     ] {
-        let said = world.run(args);
-        assert_ne!(said.code, Some(0), "{args:?}");
+        let ran = world.run(args);
+        assert_ne!(ran.code, Some(0), "{args:?}");
         for part in ["format 9", "soong serve", "a backup is kept"] {
             assert!(
-                said.err.contains(part),
+                ran.err.contains(part),
                 "{args:?}: {part:?} is missing in:\n{}",
-                said.err
+                ran.err
             );
         }
     }

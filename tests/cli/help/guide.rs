@@ -86,10 +86,11 @@ fn anchors(text: &str) -> Vec<String> {
     headings
         .map(|line| {
             let text = line.trim_start_matches('#').trim().to_lowercase();
-            let kept = text
+            let anchor_characters = text
                 .chars()
                 .filter(|char| char.is_alphanumeric() || matches!(char, ' ' | '-' | '_'));
-            kept.map(|char| if char == ' ' { '-' } else { char })
+            anchor_characters
+                .map(|char| if char == ' ' { '-' } else { char })
                 .collect()
         })
         .collect()

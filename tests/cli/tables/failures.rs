@@ -45,20 +45,20 @@ fn words(line: &str) -> Vec<&str> {
 /// Checks the error output of a failed command.
 #[track_caller]
 fn check_words(line: &str, ran: &ProcessOutput, what: &str, advice: &str) {
-    let said = format!("`soong {line}` said:\n{}", ran.err);
+    let context = format!("`soong {line}` said:\n{}", ran.err);
     for bad in ['\u{1b}', '\u{7}', '\r'] {
         assert!(
             !ran.out.contains(bad) && !ran.err.contains(bad),
-            "{bad:?}: {said}"
+            "{bad:?}: {context}"
         );
     }
-    assert!(!ran.err.contains("panicked"), "{said}");
+    assert!(!ran.err.contains("panicked"), "{context}");
     let errors = ran
         .err
         .lines()
         .filter(|line| line.starts_with("error:"))
         .count();
-    assert_eq!(errors, 1, "one line says what: {said}");
+    assert_eq!(errors, 1, "one line says what: {context}");
     let mut lines = ran
         .err
         .lines()
@@ -67,11 +67,11 @@ fn check_words(line: &str, ran: &ProcessOutput, what: &str, advice: &str) {
     let rest = lines.collect::<Vec<_>>().join("\n");
     assert!(
         first.contains(what),
-        "{what:?} is not in the first line: {said}"
+        "{what:?} is not in the first line: {context}"
     );
     assert!(
         rest.contains(advice) && rest.trim().is_empty() == advice.is_empty(),
-        "{advice:?} is not below: {said}"
+        "{advice:?} is not below: {context}"
     );
 }
 
@@ -690,15 +690,15 @@ fn non_unicode_project_path_is_rejected() {
         .arg("hello")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(
-        said.contains("cannot be a project: its path is not valid Unicode"),
-        "{said}"
+        stderr.contains("cannot be a project: its path is not valid Unicode"),
+        "{stderr}"
     );
     assert!(
-        said.contains("--path DIR") && !said.contains("defect"),
-        "{said}"
+        stderr.contains("--path DIR") && !stderr.contains("defect"),
+        "{stderr}"
     );
 }
 

@@ -237,7 +237,7 @@ fn screen_numbers_match_the_api_and_the_database() {
     root.call("agent", &json!({ "task": ["one", "two", "three"] }));
     root.end();
     // Each child has completed a different number of turns and waits for its next answer.
-    let mut held = Vec::new();
+    let mut children = Vec::new();
     for mut child in service.take(3) {
         let turns = ["one", "two", "three"]
             .iter()
@@ -248,7 +248,7 @@ fn screen_numbers_match_the_api_and_the_database() {
             child.end();
             child = service.next();
         }
-        held.push(child);
+        children.push(child);
     }
     let terminal = TestTerminal::start(&world, &["monitor"], WIDE, &[]);
     terminal.wait_for_text("live");
@@ -329,7 +329,7 @@ fn screen_numbers_match_the_api_and_the_database() {
     terminal.wait_for_text(&format!("{tokens} of 9000000"));
     terminal.type_keys("q");
     assert_eq!(terminal.wait_for_exit().0, Some(0));
-    drop((held, owner));
+    drop((children, owner));
 }
 
 fn runs(view: &Value) -> Vec<Value> {

@@ -134,10 +134,10 @@ async fn skills_are_built_in_or_in_the_project() {
     let skill = "---\nname: deconstruct\ndescription: How a picture is taken apart.\n---\nStart at the border.\n";
     std::fs::write(folder.join("deconstruct.md"), skill).unwrap();
     let run = world.runtime().start("go").await.unwrap();
-    let said = with_timeout(run.wait()).await.unwrap().output.clone();
+    let output = with_timeout(run.wait()).await.unwrap().output.clone();
     for name in ["planning", "research", "browser", "deconstruct"] {
-        assert!(said.contains(&format!("- {name}: ")), "{name}: {said}");
+        assert!(output.contains(&format!("- {name}: ")), "{name}: {output}");
     }
-    assert!(said.contains("Start at the border."), "{said}");
+    assert!(output.contains("Start at the border."), "{output}");
     world.finish().await;
 }

@@ -102,9 +102,9 @@ async fn report_is_saved_and_loaded_by_name_and_version() {
         Ok(format!("{first} {second} {newest:?} {oldest:?} {none:?}"))
     });
     let world = open(vec![report], &["report"], quick_config()).await;
-    let said = answer(&world, "s").await;
+    let output = answer(&world, "s").await;
     assert_eq!(
-        said,
+        output,
         "1 2 Some(\"%PDF two\") Some(\"%PDF one\") (None, None)"
     );
     let here = local_owner("s");

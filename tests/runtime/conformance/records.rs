@@ -186,9 +186,9 @@ async fn presets_are_read_from_json() {
             .start(RunRequest::new("go").preset(name))
             .await
             .unwrap();
-        let said = with_timeout(run.wait()).await.unwrap().output.clone();
+        let output = with_timeout(run.wait()).await.unwrap().output.clone();
         let sorted = |text: &str| text.split(' ').map(str::to_owned).collect::<BTreeSet<_>>();
-        assert_eq!(sorted(&said), sorted(expected));
+        assert_eq!(sorted(&output), sorted(expected));
     }
     let built_in: Vec<_> = world
         .runtime()

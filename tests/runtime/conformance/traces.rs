@@ -204,16 +204,19 @@ async fn agent_tool_passes_preset_skills_messages_and_context() {
                 ),
                 (true, _) => Turn::say(last_of(request)),
                 (false, turn) => {
-                    let said: Vec<&str> = request
+                    let texts: Vec<&str> = request
                         .messages
                         .iter()
                         .map(|message| &*message.content)
                         .collect();
                     assert!(
-                        said[1].starts_with("## Context\n") && said[1].contains("attic"),
-                        "{said:?}"
+                        texts[1].starts_with("## Context\n") && texts[1].contains("attic"),
+                        "{texts:?}"
                     );
-                    assert_eq!([said[0], said[2]], ["It is an old clock.", "take it apart"]);
+                    assert_eq!(
+                        [texts[0], texts[2]],
+                        ["It is an old clock.", "take it apart"]
+                    );
                     assert!(
                         request.system.concat().contains("planning") && request.tools.len() == 3
                     );
@@ -322,10 +325,13 @@ async fn collaborators_are_in_the_prompt_every_ten_turns() {
     let (run, _) = ended(&world, RunRequest::new("work")).await;
     let trace =
         serde_json::to_value(world.runtime().traces().get(run.trace_id()).await.unwrap()).unwrap();
-    let kept = trace["context"]["collaborators"].as_array().unwrap();
+    let collaborators = trace["context"]["collaborators"].as_array().unwrap();
     let person = json!({"name": "Jingyu", "type": "human", "status": "waiting",
         "summary": "has the draft, answer is open"});
-    assert!(kept.len() == 3 && kept.contains(&person), "{kept:?}");
+    assert!(
+        collaborators.len() == 3 && collaborators.contains(&person),
+        "{collaborators:?}"
+    );
     world.finish().await;
 }
 

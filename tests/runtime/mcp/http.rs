@@ -395,13 +395,13 @@ async fn call_to_a_stopped_server_fails_fast_and_the_tree_shows_it() {
         .await
         .unwrap();
     // A reused idle connection breaks during the call.
-    let said = [
+    let errors = [
         "\"web\" is not available",
         "could not be sent",
         "its connection ended during",
     ];
     assert!(
-        said.iter().any(|said| outcome.output.contains(said)),
+        errors.iter().any(|errors| outcome.output.contains(errors)),
         "{}",
         outcome.output
     );

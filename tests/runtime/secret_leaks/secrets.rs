@@ -34,7 +34,7 @@ pub const CONTROL: (&str, &str) = ("PLAIN_NOTE", "control-canary-4242424242");
 
 /// Returns a text with all secrets, in several forms, and the control value.
 pub fn blurt() -> String {
-    let said = SECRETS
+    let sentences = SECRETS
         .iter()
         .chain([&CONTROL])
         .map(|(name, value)| format!("{name} is <{value}>."));
@@ -46,7 +46,7 @@ pub fn blurt() -> String {
         .flat_map(|way| SECRETS.map(|(_, value)| forms(value)[way].clone()))
         .collect::<Vec<_>>()
         .join(" ");
-    said.collect::<Vec<_>>().join(" ") + " Or: " + &written
+    sentences.collect::<Vec<_>>().join(" ") + " Or: " + &written
 }
 
 /// Returns an environment with all secrets, the control value and `more`.

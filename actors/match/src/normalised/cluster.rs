@@ -179,15 +179,15 @@ impl Cluster {
     /// Composes each starter with the marks after it, in place.
     fn compose(&mut self, budget: &mut WorkBudget<'_>) -> Result<(), MatchError> {
         let mut starter = None;
-        let mut kept = 0;
+        let mut length = 0;
         for at in 0..self.items.len() {
             budget.spend(16)?;
             let item = self.items[at];
             if let Some(starter) = starter {
                 // A mark is blocked if a character between it and the starter has an equal or
                 // higher class.
-                let is_next = starter + 1 == kept;
-                let is_free = is_next || self.items[kept - 1].class < item.class;
+                let is_next = starter + 1 == length;
+                let is_free = is_next || self.items[length - 1].class < item.class;
                 let base: &mut Item = &mut self.items[starter];
                 if let Some(ch) = compose(base.ch, item.ch).filter(|_| is_free) {
                     base.ch = ch;
@@ -197,12 +197,12 @@ impl Cluster {
                 }
             }
             if item.class == 0 {
-                starter = Some(kept);
+                starter = Some(length);
             }
-            self.items[kept] = item;
-            kept += 1;
+            self.items[length] = item;
+            length += 1;
         }
-        self.items.truncate(kept);
+        self.items.truncate(length);
         Ok(())
     }
 

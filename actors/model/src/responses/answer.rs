@@ -584,12 +584,12 @@ impl Item {
         if matches!(kind.as_str(), "message" | "function_call") {
             const IN_MESSAGE: [&str; 6] =
                 ["type", "role", "content", "call_id", "name", "arguments"];
-            let kept = |name: &str, value: &Value| {
+            let is_kept = |name: &str, value: &Value| {
                 !IN_MESSAGE.contains(&name)
                     && !value.is_null()
                     && (keeps_id || !matches!(name, "id" | "status"))
             };
-            self.item.retain(|name, value| kept(name, value));
+            self.item.retain(|name, value| is_kept(name, value));
             draft.set_fields(self.item)?;
         }
         Ok(keeps_id)

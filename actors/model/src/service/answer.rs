@@ -203,10 +203,10 @@ impl<'a, F: AnswerFormat> AnswerReader<'a, F> {
             deltas.progress(self.answer.reported());
             outcome?;
         }
-        let mut held = self.answer.answer.size();
-        held.text_bytes +=
+        let mut size = self.answer.answer.size();
+        size.text_bytes +=
             self.body.len() + self.events.pending_bytes() + self.answer.skipped_bytes;
-        self.limits.check(held)
+        self.limits.check(size)
     }
 
     fn finish(

@@ -125,8 +125,8 @@ fn make_name(name: &str, taken: &HashSet<String>) -> String {
     let mut number = 2_u64;
     loop {
         let ending = format!("_{number}");
-        let kept = stem.len().min(MAX_BYTES - ending.len());
-        let candidate = format!("{}{ending}", &stem[..kept]);
+        let stem_length = stem.len().min(MAX_BYTES - ending.len());
+        let candidate = format!("{}{ending}", &stem[..stem_length]);
         if !taken.contains(&candidate) {
             return candidate;
         }

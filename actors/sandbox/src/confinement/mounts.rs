@@ -117,22 +117,25 @@ impl UserMap {
 /// returned ancestor. Parents come before their descendants.
 fn steps(reach: &SandboxPolicy) -> io::Result<Vec<MountStep>> {
     let writable = reach.write.iter().map(|path| (path, true));
-    let kept = reach.hidden.iter().chain(&reach.read_only);
-    let hidden = kept
+    let restricted = reach.hidden.iter().chain(&reach.read_only);
+    let hidden = restricted
         .filter(|path| !reach.write.contains(path))
         .map(|path| (path, false));
     let mut known: Vec<(&PathBuf, bool)> = writable.chain(hidden).collect();
     known.sort();
     known.dedup();
-    let mut kept: Vec<(&Path, bool)> = vec![(
+    let mut mounts: Vec<(&Path, bool)> = vec![(
         Path::new("/"),
         reach.write.iter().any(|path| path == Path::new("/")),
     )];
     for (path, is_writable) in known {
         // Parents come first, so the last match is the nearest ancestor.
-        let above = kept.iter().rev().find(|(above, _)| path.starts_with(above));
+        let above = mounts
+            .iter()
+            .rev()
+            .find(|(above, _)| path.starts_with(above));
         if above.is_some_and(|(_, is_above_writable)| *is_above_writable != is_writable) {
-            kept.push((path, is_writable));
+            mounts.push((path, is_writable));
         }
     }
     let step = |(path, is_writable): (&Path, bool)| {
@@ -141,7 +144,7 @@ fn steps(reach: &SandboxPolicy) -> io::Result<Vec<MountStep>> {
             is_writable,
         })
     };
-    kept.into_iter().map(step).collect()
+    mounts.into_iter().map(step).collect()
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ fn tokens(limit: u64) -> Budget {
 #[test]
 fn remaining_budget_decides_grant_wait_or_exceeded() {
     // Limit, used, reserved by others, prompt, maximum answer → grant.
-    for (limit, used, held, prompt, output, granted) in [
+    for (limit, used, reserved_by_others, prompt, output, granted) in [
         (1_000, 0, 0, 100, 200, Ok(200)),
         (1_000, 0, 700, 100, 200, Ok(200)),
         (1_000, 0, 701, 100, 200, Err(true)), // others have reserved it
@@ -59,7 +59,9 @@ fn remaining_budget_decides_grant_wait_or_exceeded() {
                 ..Consumed::default()
             },
         );
-        ledger.update_with_ancestors(&run(1), |account| account.reserved.tokens += held);
+        ledger.update_with_ancestors(&run(1), |account| {
+            account.reserved.tokens += reserved_by_others
+        });
         let got = match ledger.reserve(&run(2), &want(prompt, output)) {
             ReserveOutcome::Granted {
                 max_output_tokens, ..
@@ -75,7 +77,7 @@ fn remaining_budget_decides_grant_wait_or_exceeded() {
         };
         assert_eq!(
             got, granted,
-            "limit {limit}, used {used}, held {held}, wants {prompt} + {output}"
+            "limit {limit}, used {used}, reserved {reserved_by_others}, wants {prompt} + {output}"
         );
     }
 }
@@ -90,7 +92,7 @@ fn cost_limit_shortens_answer() {
     ledger.open(&run(0), None, budget("0.001"));
     // 100 tokens of prompt cost 0.0001, so the rest pays for 450 tokens of answer at 2 per million.
     let ReserveOutcome::Granted {
-        held,
+        reserved,
         max_output_tokens,
         short_of,
         ..
@@ -99,11 +101,11 @@ fn cost_limit_shortens_answer() {
         panic!()
     };
     assert_eq!(
-        (max_output_tokens, held.usd.to_string().as_str()),
+        (max_output_tokens, reserved.usd.to_string().as_str()),
         (450, "0.001")
     );
     assert_eq!(short_of.unwrap().dimension, BudgetDimension::Usd);
-    ledger.release(&run(0), held);
+    ledger.release(&run(0), reserved);
     ledger.report(
         &run(0),
         Consumed {
@@ -258,23 +260,23 @@ proptest! {
         for step in steps {
             match step {
                 Step::Call { run: n, prompt, output } if calls[n].is_none() => {
-                    if let ReserveOutcome::Granted { held, max_output_tokens, .. } = ledger.reserve(&run(n), &want(prompt, output)) {
+                    if let ReserveOutcome::Granted { reserved, max_output_tokens, .. } = ledger.reserve(&run(n), &want(prompt, output)) {
                         prop_assert!(max_output_tokens <= output);
-                        calls[n] = Some((held, prompt));
+                        calls[n] = Some((reserved, prompt));
                     }
                 }
                 Step::Settle { run: n, permille } if calls[n].is_some() => {
-                    let (held, prompt) = calls[n].take().unwrap();
-                    own[n].tokens += prompt + (held.tokens - prompt) * permille / 1_000;
+                    let (reserved, prompt) = calls[n].take().unwrap();
+                    own[n].tokens += prompt + (reserved.tokens - prompt) * permille / 1_000;
                     own[n].model_calls += 1;
                     ledger.report(&run(n), own[n]);
-                    ledger.release(&run(n), held);
+                    ledger.release(&run(n), reserved);
                 }
                 Step::Crash { run: n } if calls[n].is_some() => {
-                    let (held, _) = calls[n].take().unwrap();
-                    ledger.mark_lost(&run(n), held);
-                    prop_assert_eq!(ledger.lost_reservation(&run(n)), held);
-                    own[n].tokens += held.tokens;
+                    let (reserved, _) = calls[n].take().unwrap();
+                    ledger.mark_lost(&run(n), reserved);
+                    prop_assert_eq!(ledger.lost_reservation(&run(n)), reserved);
+                    own[n].tokens += reserved.tokens;
                     own[n].model_calls += 1;
                     ledger.report(&run(n), own[n]);
                 }
@@ -299,7 +301,7 @@ proptest! {
         }
         // Nothing stays reserved once no call is running.
         for (n, call) in calls.iter().enumerate() {
-            if let Some((held, _)) = call { ledger.release(&run(n), *held) }
+            if let Some((reserved, _)) = call { ledger.release(&run(n), *reserved) }
         }
         prop_assert!(ledger.accounts.values().all(|account| account.reserved == Consumed::default()));
     }

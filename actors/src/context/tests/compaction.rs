@@ -121,8 +121,8 @@ proptest! {
         let messages: Vec<_> = left.iter().map(|entry| Arc::clone(&entry.message)).collect();
         assert_valid(&messages);
         // At most the requested messages are kept, plus the rest of the unit they start in.
-        let kept = path.len() - cut.covered;
-        prop_assert!(kept <= keep_recent.max(1) + 3, "{kept}");
+        let kept_count = path.len() - cut.covered;
+        prop_assert!(kept_count <= keep_recent.max(1) + 3, "{kept_count}");
         // Compacting again immediately gains nothing.
         prop_assert!(plan_compaction(&left, keep_recent, budget).is_none());
     }

@@ -229,14 +229,14 @@ proptest! {
         assert_valid(&built.messages);
         prop_assert_eq!(built.tokens, built.messages.iter().map(|message| count(message)).sum::<u64>());
         let is_kept = |message: &&Arc<Message>| !is_replacement(&message.content);
-        let kept: Vec<u64> = built.messages.iter().filter(is_kept).map(|message| message.sequence).collect();
-        prop_assert!(kept.is_sorted() && kept.len() + built.omitted == path.len());
+        let kept_sequences: Vec<u64> = built.messages.iter().filter(is_kept).map(|message| message.sequence).collect();
+        prop_assert!(kept_sequences.is_sorted() && kept_sequences.len() + built.omitted == path.len());
         prop_assert!(built.messages.iter().map(|message| message.sequence).is_sorted());
-        // Messages of users and the most recent messages are all kept.
+        // Messages of users and the most recent messages are all kept_sequences.
         let recent = path.len().saturating_sub(keep_recent);
         for (index, entry) in path.iter().enumerate() {
             let stays = entry.message.role == Role::User || index >= recent || entry.message.goal_id.is_none() && entry.message.role != Role::Tool;
-            prop_assert!(!stays || kept.contains(&entry.message.sequence), "{:?}", entry.message);
+            prop_assert!(!stays || kept_sequences.contains(&entry.message.sequence), "{:?}", entry.message);
         }
         // No goal is replaced twice, and no two replacement messages are adjacent.
         prop_assert!(built.messages.windows(2).all(|two| !two.iter().all(|message| is_replacement(&message.content))));

@@ -60,7 +60,7 @@ impl LimitedService {
                 match service.take(&caller) {
                     Ok(_in_flight) => {
                         tokio::time::sleep(service.answer).await;
-                        said("fine").into()
+                        text_completion("fine").into()
                     }
                     Err(error) => error.into(),
                 }
@@ -123,7 +123,7 @@ pub(super) fn request(whose: &str) -> ModelRequest {
     }
 }
 
-pub(super) fn said(text: &str) -> Completion {
+pub(super) fn text_completion(text: &str) -> Completion {
     let usage = Some(Usage {
         prompt_tokens: 10,
         completion_tokens: 5,

@@ -3,7 +3,7 @@
 use futures::future::join_all;
 use soong_model::Failure;
 
-use super::{service::said, *};
+use super::{service::text_completion, *};
 use crate::testing::{ScriptedModel, Step, fail, respond_async};
 
 /// Creates a model whose outcome is given by the number of the call and the time since the model
@@ -28,7 +28,7 @@ fn streaming_model(
             let (calls, outcome) = &*shared;
             match outcome(calls.fetch_add(1, SeqCst), origin.elapsed()) {
                 Some(failure) => fail(failure, "in a bad mood"),
-                None => Step::from(said("fine"))
+                None => Step::from(text_completion("fine"))
                     .streaming([Delta::Text {
                         text: "fi".to_owned(),
                     }])

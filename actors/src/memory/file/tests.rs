@@ -155,14 +155,14 @@ fn path_is_taken_from_configuration() {
 fn unsafe_fields_are_rejected_or_sanitized() {
     let folder = tempfile::tempdir().unwrap();
     let file = file(folder.path());
-    for (changes, said) in [
+    for (changes, want) in [
         (new("run\n---", "Text."), "reflection: must be"),
         (new("", "Text."), "reflection: must be"),
         (new("run-1", " \n"), "text: must not be empty"),
     ] {
         let error = file.change(&changes).unwrap_err();
         assert!(
-            error.code == ErrorCode::ValidationError && error.message.starts_with(said),
+            error.code == ErrorCode::ValidationError && error.message.starts_with(want),
             "{error:?}"
         );
         assert!(!file.path().exists());

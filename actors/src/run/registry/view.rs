@@ -123,5 +123,5 @@ fn error_in(event: &Event) -> Option<String> {
         }) => Some(format!("child {sub_trace_id}: {summary}")),
         _ => None,
     };
-    text.map(|said| shorten(&said, MAX_ERROR_CHARS))
+    text.map(|text| shorten(&text, MAX_ERROR_CHARS))
 }

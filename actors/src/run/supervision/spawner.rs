@@ -118,12 +118,12 @@ impl RunSpawner {
     async fn spawn<M: Message + From<StartFailed>>(
         &mut self,
         supervisor: &ActorRef<M>,
-        kept: ChildEntry,
+        child: ChildEntry,
         start: RunStart,
     ) {
         let services = Arc::clone(&self.services);
-        let live = Arc::clone(&kept.entry);
-        let spec = Arc::clone(&kept.spec);
+        let live = Arc::clone(&child.entry);
+        let spec = Arc::clone(&child.spec);
         let actor = RunActor {
             services,
             entry: live,
@@ -131,7 +131,7 @@ impl RunSpawner {
         };
         match Actor::spawn_linked(None, actor, start, supervisor.get_cell()).await {
             Ok((actor, _)) => {
-                self.by_actor.insert(actor.get_id(), kept);
+                self.by_actor.insert(actor.get_id(), child);
             }
             Err(error) => {
                 // Starting an actor also fails while its supervisor is being killed together with
@@ -142,7 +142,7 @@ impl RunSpawner {
                     format!("the run's actor did not start: {error}"),
                 );
                 let failed = StartFailed {
-                    run_id: kept.entry.identity.run_id.clone(),
+                    run_id: child.entry.identity.run_id.clone(),
                     error,
                 };
                 supervisor.send_after(KILL_GRACE, move || failed.into());
@@ -181,25 +181,25 @@ impl RunSpawner {
             SupervisionEvent::ActorFailed(actor, error) => (actor, error.to_string()),
             _ => return None,
         };
-        let mut kept = self.by_actor.remove(&actor.get_id())?;
+        let mut crashed = self.by_actor.remove(&actor.get_id())?;
         if self.services.lifetime.is_closing() {
             return None;
         }
         let error = error.as_str();
-        tracing::warn!(run = %kept.entry.identity.run_id, error, "run actor crashed");
-        kept.entry.address.close();
+        tracing::warn!(run = %crashed.entry.identity.run_id, error, "run actor crashed");
+        crashed.entry.address.close();
         if let Some(debug_artifacts) = &self.services.debug_artifacts {
-            debug_artifacts.store_crash(&kept.entry.identity, "run actor", error);
+            debug_artifacts.store_crash(&crashed.entry.identity, "run actor", error);
         }
-        match kept.crashes.record(Instant::now()) {
+        match crashed.crashes.record(Instant::now()) {
             Some(count) => {
-                kept.entry.status.restarted(error);
-                let run = kept.entry.identity.run_id.clone();
+                crashed.entry.status.restarted(error);
+                let run = crashed.entry.identity.run_id.clone();
                 let restarted = Some(ResumeReason::Crashed {
                     count,
                     error: error.to_owned(),
                 });
-                self.spawn(supervisor, kept, RunStart::Load { restarted })
+                self.spawn(supervisor, crashed, RunStart::Load { restarted })
                     .await;
                 Some(run)
             }
@@ -209,7 +209,7 @@ impl RunSpawner {
                     restart::RUN.label
                 );
                 let error = ErrorInfo::new(ErrorCode::ActorCrashed, message);
-                self.finalize(kept.entry, EndReason::ActorCrashed, error);
+                self.finalize(crashed.entry, EndReason::ActorCrashed, error);
                 None
             }
         }

@@ -11,13 +11,13 @@ pub(crate) fn panic_error(
     component: &str,
     panic: &(dyn Any + Send),
 ) -> ErrorInfo {
-    let said = panic
+    let text = panic
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied());
-    let said = redactor.text(said.unwrap_or("a panic without a message"));
-    tracing::error!(component, panic = %said, "a component of a run panicked");
+    let text = redactor.text(text.unwrap_or("a panic without a message"));
+    tracing::error!(component, panic = %text, "a component of a run panicked");
     let message =
-        format!("{component} crashed because of a bug in it, not because of the request: {said}");
+        format!("{component} crashed because of a bug in it, not because of the request: {text}");
     ErrorInfo::new(ErrorCode::InternalError, message)
 }

@@ -13,7 +13,7 @@ pub(super) fn check(
     before: &InheritedSettings,
     preset: Option<&Preset>,
 ) -> Result<(), ErrorInfo> {
-    let kept = |what: &str| {
+    let unchangeable = |what: &str| {
         Err(invalid(format!(
             "{what} cannot be changed on the trace of a sub-agent"
         )))
@@ -24,10 +24,10 @@ pub(super) fn check(
         .as_ref()
         .is_some_and(|preset| *preset != before.settings.agent_type)
     {
-        return kept("agent_type");
+        return unchangeable("agent_type");
     }
     if start.driven || start.agent.mode.is_some_and(|mode| mode != RunMode::Normal) {
-        return kept("mode");
+        return unchangeable("mode");
     }
     for (setting, name) in [
         (RunSetting::Preset, "agent_type"),
@@ -35,7 +35,7 @@ pub(super) fn check(
         (RunSetting::Tools, "tools"),
     ] {
         if start.reset_settings.contains(&setting) {
-            return kept(name);
+            return unchangeable(name);
         }
     }
     let Some(wanted) = &start.options.tools else {

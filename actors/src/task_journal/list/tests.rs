@@ -260,7 +260,7 @@ fn task_2_other_files_are_never_deleted() {
     .concat();
     let tasks = folder.tasks();
     let project = folder.project();
-    let kept = [
+    let other_files = [
         folder.put(&tasks, "s", "notes.md", &text),
         folder.put(&tasks, "s", "x.wal.jsonl.damaged-1", &text),
         folder.put(&tasks, "s", "x.jsonl", &text),
@@ -315,7 +315,10 @@ fn task_2_other_files_are_never_deleted() {
     let mut want = goes.to_vec();
     want.sort();
     assert_eq!(deleted, want);
-    assert!(kept.iter().all(|path| path.exists()), "{kept:?}");
+    assert!(
+        other_files.iter().all(|path| path.exists()),
+        "{other_files:?}"
+    );
     assert!(
         !tasks.join("emptied").exists(),
         "an empty folder is left by nobody"

@@ -46,8 +46,8 @@ impl StreamRedactor {
 
     /// Ends the text and returns the rest.
     pub fn end(&mut self) -> String {
-        let held = std::mem::take(&mut self.pending);
-        self.redactor.text(&held).into_owned()
+        let rest = std::mem::take(&mut self.pending);
+        self.redactor.text(&rest).into_owned()
     }
 
     /// Returns the position up to which the text can no longer become part of a secret.

@@ -448,10 +448,10 @@ async fn gigabyte_of_output_is_truncated_in_bounded_memory() {
         "{}",
         shown.len()
     );
-    let kept = 2 * u64::try_from(format_output::MAX_END_BYTES).unwrap();
+    let shown_bytes = 2 * u64::try_from(format_output::MAX_END_BYTES).unwrap();
     let note = format!(
         "\n[left out: {} of 1000000010 bytes]\n",
-        1_000_000_010 - kept
+        1_000_000_010 - shown_bytes
     );
     assert!(shown.contains(&note), "{note}");
     assert!(shown.len() < 5 * 1024 * 1024, "{}", shown.len());

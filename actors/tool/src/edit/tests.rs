@@ -121,7 +121,7 @@ fn diff_is_applied_at_matching_lines_or_rejected() {
 async fn edits_are_applied_atomically() {
     let project = TestProject::new(&[("a.txt", "one\ntwo\n"), ("bytes", "x")]);
     project.write("bytes", &[0xff, 0xfe, 0x00]);
-    let held = || std::fs::read_to_string(project.path().join("a.txt")).unwrap();
+    let content = || std::fs::read_to_string(project.path().join("a.txt")).unwrap();
     let tool = tool();
     let output = project
         .call(
@@ -134,7 +134,7 @@ async fn edits_are_applied_atomically() {
         output.contains("1 line added, 1 removed") && output.contains("-two\n+2\n"),
         "{output}"
     );
-    assert_eq!(held(), "one\n2\n");
+    assert_eq!(content(), "one\n2\n");
     for (arguments, code) in [
         (
             json!({"path": "a.txt", "edits": [{"old": "one", "new": "1"}, {"old": "nine", "new": "9"}]}),
@@ -164,6 +164,6 @@ async fn edits_are_applied_atomically() {
     ] {
         let refused = project.call(&tool, arguments.clone()).await.unwrap_err();
         assert_eq!(refused.code.as_str(), code, "{arguments}: {refused}");
-        assert_eq!(held(), "one\n2\n", "{arguments}");
+        assert_eq!(content(), "one\n2\n", "{arguments}");
     }
 }

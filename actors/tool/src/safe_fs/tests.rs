@@ -40,16 +40,16 @@ fn write(
 #[test]
 fn file_is_replaced_only_with_overwrite() {
     let project = TestProject::new(&[("a", "old")]);
-    let held = |name: &str| fs::read_to_string(project.path().join(name)).unwrap();
+    let content = |name: &str| fs::read_to_string(project.path().join(name)).unwrap();
     assert_eq!(
         write(&project, "a", "new", false).unwrap_err().code,
         ErrorCode::PathConflict
     );
-    assert_eq!(held("a"), "old");
+    assert_eq!(content("a"), "old");
     assert!(!write(&project, "a", "new", true).unwrap());
     assert!(write(&project, "x/y/z", "made", false).unwrap());
     assert_eq!(
-        (held("a"), held("x/y/z")),
+        (content("a"), content("x/y/z")),
         ("new".to_owned(), "made".to_owned())
     );
     assert_eq!(
@@ -282,9 +282,9 @@ fn path_swapped_after_check_gives_no_access_outside() {
             read > 0 && refused > 0,
             "{swapped}: {read} read, {refused} refused, {written} written"
         );
-        let held = |path: &str| fs::read_to_string(outside.path().join(path)).unwrap();
+        let content = |path: &str| fs::read_to_string(outside.path().join(path)).unwrap();
         assert_eq!(
-            (held("file"), held("folder/file")),
+            (content("file"), content("folder/file")),
             ("SECRET".to_owned(), "SECRET".to_owned())
         );
         assert_eq!(
@@ -394,7 +394,7 @@ fn file_that_is_replaced_after_the_check_is_kept() {
             Some("two"),
         ),
     ];
-    for (what, change, kept) in changes {
+    for (what, change, want) in changes {
         let project = TestProject::new(&[("a", "one"), ("other", "two")]);
         let path = project.path().join("a");
         let resolved = PathPolicy::default()
@@ -416,7 +416,7 @@ fn file_that_is_replaced_after_the_check_is_kept() {
             },
         );
         assert_eq!(outcome.unwrap_err().code, ErrorCode::PathConflict, "{what}");
-        assert_eq!(fs::read_to_string(&path).ok().as_deref(), kept, "{what}");
+        assert_eq!(fs::read_to_string(&path).ok().as_deref(), want, "{what}");
         assert!(
             names(&project)
                 .iter()
@@ -583,8 +583,8 @@ fn draft_of_a_killed_writer_is_removed() {
         );
     }
     assert!(!project.path().join(&abandoned).exists());
-    for kept in [written.as_str(), &replaced, "sub/.soong-notes.tmp", "sub/a"] {
-        assert!(project.path().join(kept).exists(), "{kept}");
+    for kept_path in [written.as_str(), &replaced, "sub/.soong-notes.tmp", "sub/a"] {
+        assert!(project.path().join(kept_path).exists(), "{kept_path}");
     }
     drop(locked_file);
     assert_eq!(

@@ -107,19 +107,19 @@ async fn each_provider_uses_its_own_request_and_answer_format() {
 
 #[tokio::test]
 async fn service_error_gives_advice_and_never_the_key() {
-    let said = format!("your key {KEY} is wrong");
+    let body = format!("your key {KEY} is wrong");
     let huge = vec![b' '; 3 * 1024 * 1024];
     for (what, raw, code, want, is_retryable) in [
         (
             "401",
-            response("401 No", "", said.as_bytes()),
+            response("401 No", "", body.as_bytes()),
             ErrorCode::ProviderAuthFailed,
             "variable SEARCH_KEY",
             false,
         ),
         (
             "403",
-            response("403 No", "", said.as_bytes()),
+            response("403 No", "", body.as_bytes()),
             ErrorCode::ProviderAuthFailed,
             "HTTP 403",
             false,
@@ -140,7 +140,7 @@ async fn service_error_gives_advice_and_never_the_key() {
         ),
         (
             "400",
-            response("400 No", "", said.as_bytes()),
+            response("400 No", "", body.as_bytes()),
             ErrorCode::ProviderError,
             "your key [key] is wrong",
             false,

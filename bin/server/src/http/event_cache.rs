@@ -27,13 +27,13 @@ impl EventCache {
     /// Returns an event record as JSON.
     pub(super) fn json(&self, record: &EventRecord) -> Result<Utf8Bytes, serde_json::Error> {
         let slot = usize::try_from(record.lsn).unwrap_or_default() % KEPT_EVENTS;
-        let mut kept = self.0[slot].lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, text)) = kept.as_ref().filter(|(lsn, _)| *lsn == record.lsn) {
+        let mut cached = self.0[slot].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, text)) = cached.as_ref().filter(|(lsn, _)| *lsn == record.lsn) {
             return Ok(text.clone());
         }
         let text = Utf8Bytes::from(serde_json::to_string(record)?);
         if text.len() <= MAX_KEPT_BYTES {
-            *kept = Some((record.lsn, text.clone()));
+            *cached = Some((record.lsn, text.clone()));
         }
         Ok(text)
     }

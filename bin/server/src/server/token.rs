@@ -187,7 +187,7 @@ impl Tokens {
         let own = self.own();
         let known = own
             .as_ref()
-            .filter(|(kept, _)| *kept == offered)
+            .filter(|(stored, _)| *stored == offered)
             .map(|(_, known)| known);
         let known = known.or_else(|| self.configured.get(&offered))?;
         Some((
@@ -220,7 +220,7 @@ impl Tokens {
             .flatten()
             .map(|token| fingerprint(&token));
         let mut own = self.own();
-        if own.as_ref().map(|(kept, _)| *kept) == now {
+        if own.as_ref().map(|(stored, _)| *stored) == now {
             return;
         }
         if let Some((_, before)) = own.take() {

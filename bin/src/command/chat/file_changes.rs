@@ -61,7 +61,7 @@ pub(super) struct Reverted<'a> {
     /// Files that were reverted.
     pub(super) files: Vec<&'a Path>,
     /// Files that stay as they are, each with the reason.
-    pub(super) kept: Vec<(&'a Path, &'static str)>,
+    pub(super) unchanged: Vec<(&'a Path, &'static str)>,
     /// The error that ended it.
     pub(super) failure: Option<Failure>,
 }
@@ -205,7 +205,7 @@ impl ChangesAfter {
             let outcome = match &reversion {
                 Reversion::Unneeded => continue,
                 Reversion::Keep(why) => {
-                    reverted.kept.push((&file.path, why));
+                    reverted.unchanged.push((&file.path, why));
                     continue;
                 }
                 Reversion::Delete => tool::remove_if(&file.path, is_expected),
@@ -213,7 +213,9 @@ impl ChangesAfter {
             };
             match outcome {
                 Ok(true) => reverted.files.push(&file.path),
-                Ok(false) => reverted.kept.push((&file.path, "it was changed meanwhile")),
+                Ok(false) => reverted
+                    .unchanged
+                    .push((&file.path, "it was changed meanwhile")),
                 Err(error) => {
                     let what = format!(
                         "the file {} cannot be reverted: {error}",

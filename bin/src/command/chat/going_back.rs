@@ -231,7 +231,7 @@ impl Conversation<'_> {
             "reverted {}",
             format::plural(reverted.files.len(), "file", "files")
         ))?;
-        for (path, why) in &reverted.kept {
+        for (path, why) in &reverted.unchanged {
             print::line(&text::safe_line(&format!(
                 "left {} alone: {why}",
                 path.display()

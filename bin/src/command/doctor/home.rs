@@ -110,20 +110,20 @@ fn folder(home: &Path) -> Check {
 }
 
 fn disk_space(free: u64) -> Check {
-    let said = format!("{} free", format::bytes(free));
+    let free_space = format!("{} free", format::bytes(free));
     let advice = "Free some space: runs wait while the disk is full.";
     match free {
         0..MIN_SPACE => Check::broken(
             "disk",
-            format!("only {said} on the disk of the home"),
+            format!("only {free_space} on the disk of the home"),
             advice,
         ),
         MIN_SPACE..LOW_SPACE => Check::warning(
             "disk",
-            format!("only {said} on the disk of the home"),
+            format!("only {free_space} on the disk of the home"),
             advice,
         ),
-        _ => Check::ok("disk", format!("{said} on the disk of the home")),
+        _ => Check::ok("disk", format!("{free_space} on the disk of the home")),
     }
 }
 
@@ -184,7 +184,7 @@ fn largest_tables(sizes: &[(String, u64)]) -> String {
 }
 
 fn unfinished(at_work: usize, parked: usize, has_owner: bool) -> Check {
-    let said = format::plural(at_work, "run", "runs");
+    let run_count = format::plural(at_work, "run", "runs");
     let waiting = match parked {
         0 => String::new(),
         _ => format!(
@@ -200,10 +200,10 @@ fn unfinished(at_work: usize, parked: usize, has_owner: bool) -> Check {
     match (at_work, has_owner) {
         (0, _) if parked == 0 => Check::ok("runs", "no unfinished runs"),
         (0, _) => Check::ok("runs", waiting),
-        (_, true) => Check::ok("runs", format!("{said} active{also}")),
+        (_, true) => Check::ok("runs", format!("{run_count} active{also}")),
         (_, false) => Check::warning(
             "runs",
-            format!("{said} left unfinished by a process that has exited{also}"),
+            format!("{run_count} left unfinished by a process that has exited{also}"),
             "Their work is saved. Resume them with `soong run --trace SESSION`, or end them with\n\
              `soong traces stop SESSION` (see `soong sessions list`).",
         ),

@@ -76,7 +76,7 @@ fn one(name: &str, settings: &Settings, environment: &Environment) -> Check {
     }
     let finding = format!(
         "{name}: {}",
-        said(&profile, &Endpoint::of(&profile, environment))
+        describe_profile(&profile, &Endpoint::of(&profile, environment))
     );
     let model = profile.model_name();
     let is_known = models.catalog.find(model).is_some();
@@ -124,7 +124,7 @@ fn of_server(finding: String, profile: &ModelConfig, facts: ServerFacts) -> Chec
     Check::ok("model", finding)
 }
 
-fn said(profile: &ModelConfig, reach: &Endpoint) -> String {
+fn describe_profile(profile: &ModelConfig, reach: &Endpoint) -> String {
     let origin = match reach.origin {
         BaseUrlOrigin::Config => "",
         BaseUrlOrigin::Environment => &format!(" (from {})", profile.provider().base_url_env()),

@@ -246,10 +246,10 @@ fn activity(monitor: &Monitor, now: Timestamp) -> Vec<StyledLine> {
     }
     let used = |spent: Spent| format!("{} tokens {}", spent.tokens(), spent.usd_or("cost unknown"));
     let active = StyledLine::of(TextStyle::Plain, format!("{} active", used(at_work.spent)));
-    let mut said = vec![runs, active];
+    let mut parts = vec![runs, active];
     if at_work.ended > 0 {
         let used = used(at_work.ended_spent);
-        said.push(StyledLine::of(
+        parts.push(StyledLine::of(
             TextStyle::Dim,
             format!("{} ended: {used}", at_work.ended),
         ));
@@ -265,22 +265,22 @@ fn activity(monitor: &Monitor, now: Timestamp) -> Vec<StyledLine> {
             .into_iter()
             .map(pick)
             .collect();
-        said.push(
+        parts.push(
             StyledLine::of(TextStyle::Plain, format!("{} {unit} ", format::count(rate)))
                 .and(TextStyle::Cyan, cells.spark(&beats)),
         );
     }
-    said.push(StyledLine::of(
+    parts.push(StyledLine::of(
         TextStyle::Dim,
         format::plural(at_work.runs + at_work.others, "actor", "actors"),
     ));
     if actors.dropped > 0 {
-        said.push(StyledLine::of(
+        parts.push(StyledLine::of(
             TextStyle::Yellow,
             format!("{} changes dropped", actors.dropped),
         ));
     }
-    said
+    parts
 }
 
 /// Returns the line about actors that need attention, the most urgent first; `None` if there are

@@ -37,12 +37,12 @@ impl Prompt {
             KeyCode::Char('c') if is_control => return PromptResult::Cancelled,
             KeyCode::Char('u') if is_control => self.text.clear(),
             KeyCode::Char('w') if is_control => {
-                let kept = self
+                let length = self
                     .text
                     .trim_end()
                     .rfind(char::is_whitespace)
                     .map_or(0, |at| at + 1);
-                self.text.truncate(kept);
+                self.text.truncate(length);
             }
             KeyCode::Backspace => drop(self.text.pop()),
             KeyCode::Char(c) if !is_control => self.paste(&c.to_string()),

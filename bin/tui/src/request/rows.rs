@@ -82,12 +82,12 @@ pub fn permission_rows(permission: &Permission, project: Option<&str>) -> Vec<Ro
     let target = in_project(&demand.target, project);
     let tool = text::safe_line(&permission.tool);
     let target = text::cut(&text::escaped_line(&target), TARGET_CHARS, "…");
-    let mut said = vec![Row::plain(format!("{tool} requests permission: {target}"))];
+    let mut body_rows = vec![Row::plain(format!("{tool} requests permission: {target}"))];
     let as_diff = permission.diff.as_deref().and_then(diff_rows);
     if as_diff.is_some() && text::width(&text::escaped_line(&demand.target)) > TARGET_CHARS {
-        said.extend(with_margin(&demand.target).into_iter().map(Row::plain));
+        body_rows.extend(with_margin(&demand.target).into_iter().map(Row::plain));
     }
-    said.extend(as_diff.unwrap_or_else(|| {
+    body_rows.extend(as_diff.unwrap_or_else(|| {
         with_margin(&format_arguments(&permission.arguments))
             .into_iter()
             .map(Row::plain)
@@ -113,8 +113,8 @@ pub fn permission_rows(permission: &Permission, project: Option<&str>) -> Vec<Ro
         ""
     };
     rows.push(format!("{tool}: {target}{risk}"));
-    said.extend(rows.into_iter().map(Row::plain));
-    said
+    body_rows.extend(rows.into_iter().map(Row::plain));
+    body_rows
 }
 
 /// Returns a path relative to the project, if it is below it.
@@ -150,10 +150,10 @@ fn scope_in_project(scope: &Scope, project: Option<&str>) -> Scope {
 
 /// Prefixes each line with a margin mark, so that model text cannot imitate the program's own rows.
 /// Runs of empty lines are collapsed into one row.
-pub fn with_margin(said: &str) -> Vec<String> {
+pub fn with_margin(text: &str) -> Vec<String> {
     let mut rows = Vec::new();
     let mut empty = 0_usize;
-    for line in said.lines().map(Some).chain(std::iter::once(None)) {
+    for line in text.lines().map(Some).chain(std::iter::once(None)) {
         if line.is_some_and(|line| line.trim().is_empty()) {
             empty += 1;
             continue;

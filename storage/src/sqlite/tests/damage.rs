@@ -87,11 +87,14 @@ fn assert_names_damaged_file(path: &Path, page: usize, error: &StoreError) {
         matches!(error, StoreError::Corrupt(_)),
         "page {page}: {error}"
     );
-    let said = error.to_string();
+    let message = error.to_string();
     assert_eq!(
-        said.matches(&path.display().to_string()).count(),
+        message.matches(&path.display().to_string()).count(),
         1,
-        "page {page}: {said}"
+        "page {page}: {message}"
     );
-    assert!(said.contains("restore a backup"), "page {page}: {said}");
+    assert!(
+        message.contains("restore a backup"),
+        "page {page}: {message}"
+    );
 }

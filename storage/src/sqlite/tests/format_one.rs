@@ -106,7 +106,7 @@ fn format_1_database_is_backed_up_and_migrated_without_loss() {
     );
     assert_eq!(reader.artifacts(&of_session).unwrap().len(), 1);
     let versions = reader.versions(&report.artifact_id).unwrap();
-    let kept: Vec<_> = versions
+    let version_fields: Vec<_> = versions
         .iter()
         .map(|one| {
             (
@@ -118,7 +118,7 @@ fn format_1_database_is_backed_up_and_migrated_without_loss() {
         })
         .collect();
     assert_eq!(
-        kept,
+        version_fields,
         [
             (1, 4, UpdateType::Create, "text/markdown"),
             (2, 6, UpdateType::Rewrite, "text/markdown")

@@ -444,19 +444,19 @@ async fn nonstandard_tool_calls_are_completed_with_unique_ids() {
 
 #[tokio::test]
 async fn multibyte_characters_may_be_split_across_chunks() {
-    let said = "好é😀 ";
+    let answer_text = "好é😀 ";
     let bytes = format!(
         "data: {}\n\ndata: {}\n\ndata: [DONE]\n\n",
-        text(said),
+        text(answer_text),
         stop()
     )
     .into_bytes();
     assert_eq!(
         answer_to(Reply::stream(bytes.chunks(1))).await,
-        Ok(completion(said))
+        Ok(completion(answer_text))
     );
     assert_eq!(
         answer_to(Reply::stream(bytes.chunks(7))).await,
-        Ok(completion(said))
+        Ok(completion(answer_text))
     );
 }

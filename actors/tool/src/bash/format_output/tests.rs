@@ -52,7 +52,7 @@ fn printed(bytes: &[u8], end: usize) -> HeadTailBuffer {
 
 #[test]
 fn omitted_bytes_are_counted_exactly() {
-    for (bytes, kept, shown_bytes, want) in [
+    for (bytes, stored_bytes, shown_bytes, want) in [
         (b"short".to_vec(), 10, 10, "short".to_owned()),
         (vec![b'a'; 20], 10, 10, "a".repeat(20)),
         (
@@ -85,9 +85,12 @@ fn omitted_bytes_are_counted_exactly() {
             "好好好\n[left out: 282 of 300 bytes]\n好好好".to_owned(),
         ),
     ] {
-        let name = format!("{} bytes, {kept} kept, {shown_bytes} shown", bytes.len());
+        let name = format!(
+            "{} bytes, {stored_bytes} kept, {shown_bytes} shown",
+            bytes.len()
+        );
         assert_eq!(
-            format_output(&printed(&bytes, kept), shown_bytes),
+            format_output(&printed(&bytes, stored_bytes), shown_bytes),
             want,
             "{name}"
         );

@@ -99,11 +99,11 @@ fn state(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     lines.push(line);
     let progress = view.run.as_ref().and_then(|run| run.last_progress);
     if let (Some(Alert::Stuck), Some(progress)) = (page.actor.alarm(), progress) {
-        let said = format!(
+        let text = format!(
             "no progress for {}: see Events and Timeline, press c to cancel",
             ago(progress, now)
         );
-        lines.extend(fact("stuck", TextStyle::Red, &said, page));
+        lines.extend(fact("stuck", TextStyle::Red, &text, page));
     }
 }
 
@@ -417,7 +417,7 @@ fn supervision(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
     } else {
         TextStyle::Plain
     };
-    let said = if page.actor.has_ended {
+    let text = if page.actor.has_ended {
         format!("{} (limit {limit}); the actor has stopped", view.restarts)
     } else {
         let restarts = view.restarts;
@@ -425,5 +425,5 @@ fn supervision(page: &PaneContext<'_>, lines: &mut Vec<StyledLine>) {
         let mailbox = view.mailbox;
         format!("{restarts} (limit {limit}), {handled} messages handled, {mailbox} in the mailbox")
     };
-    lines.extend(fact("restarts", style, &said, page));
+    lines.extend(fact("restarts", style, &text, page));
 }

@@ -32,7 +32,7 @@ pub(crate) fn diff_rows(diff: &str) -> Option<Vec<Row>> {
             continue;
         }
         // "\ No newline at end of file" gets no line number.
-        let (mark, said) = line.split_at_checked(1).unwrap_or((" ", ""));
+        let (mark, content) = line.split_at_checked(1).unwrap_or((" ", ""));
         let (style, at) = match mark {
             "-" => (TextStyle::Red, numbers(&old, &"")),
             "+" => (TextStyle::Green, numbers(&"", &new)),
@@ -43,7 +43,7 @@ pub(crate) fn diff_rows(diff: &str) -> Option<Vec<Row>> {
         new += usize::from(matches!(mark, "+" | " "));
         // A row that continues a line has no number, so that a long line cannot imitate several
         // lines.
-        let pieces = text::split_columns(&text::escaped(said), DEFAULT_COLUMNS - TEXT_COLUMN);
+        let pieces = text::split_columns(&text::escaped(content), DEFAULT_COLUMNS - TEXT_COLUMN);
         for (index, piece) in pieces.iter().enumerate() {
             let (at, mark) = if index == 0 {
                 (at.as_str(), mark)

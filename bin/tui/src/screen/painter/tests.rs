@@ -165,13 +165,13 @@ fn unchanged_lines_are_not_sent_again() {
 fn printed_lines_scroll_above_the_frame() {
     let mut glass = TestTerminal::new(12, 5);
     glass.paint(&[], &["p1", "p2"]);
-    let said: Vec<String> = (0..9).map(|n| format!("said {n}")).collect();
+    let lines: Vec<String> = (0..9).map(|n| format!("said {n}")).collect();
     glass.paint(
-        &said[..3].iter().map(String::as_str).collect::<Vec<_>>(),
+        &lines[..3].iter().map(String::as_str).collect::<Vec<_>>(),
         &["p1", "p2"],
     );
     glass.paint(
-        &said[3..].iter().map(String::as_str).collect::<Vec<_>>(),
+        &lines[3..].iter().map(String::as_str).collect::<Vec<_>>(),
         &["q1", "q2"],
     );
     assert_eq!(glass.rows(), ["said 7", "said 8", "q1", "q2"]);
@@ -186,7 +186,7 @@ fn printed_lines_scroll_above_the_frame() {
         "wider than the screen is".to_owned(),
         "end".to_owned(),
     ];
-    assert_eq!(glass.lines(), [said.as_slice(), &last].concat());
+    assert_eq!(glass.lines(), [lines.as_slice(), &last].concat());
 }
 
 #[test]
@@ -299,7 +299,7 @@ proptest! {
     #[test]
     fn screen_shows_all_output_and_last_frame_after_any_history(steps in steps()) {
         let mut glass = TestTerminal::new(40, 24);
-        let (mut said, mut picture) = (Vec::new(), Vec::new());
+        let (mut printed, mut picture) = (Vec::new(), Vec::new());
         for (n, step) in steps.iter().enumerate() {
             let texts = |what: &str, widths: &[usize]| -> Vec<String> {
                 widths.iter().enumerate().map(|(at, width)| format!("{what}{n}.{at} {}", "x".repeat(*width))).collect()
@@ -316,10 +316,10 @@ proptest! {
                 &above.iter().map(String::as_str).collect::<Vec<_>>(),
                 &now.iter().map(String::as_str).collect::<Vec<_>>(),
             );
-            said.extend(above);
+            printed.extend(above);
             let fits = |line: &String| line.chars().take(glass.size.columns - 1).collect::<String>().trim_end().to_owned();
             let want: Vec<String> =
-                said.iter().map(|line| line.trim_end().to_owned()).chain(picture.iter().map(fits)).collect();
+                printed.iter().map(|line| line.trim_end().to_owned()).chain(picture.iter().map(fits)).collect();
             prop_assert_eq!(glass.lines(), want, "after {:?}", step);
         }
     }
