@@ -59,7 +59,7 @@ impl Subscriber {
 
     /// Offers an item without waiting; returns `false` if the subscriber is gone.
     fn offer(&self, item: &StreamItem) -> bool {
-        let live = match item {
+        let buffered = match item {
             StreamItem::Event(record) => BufferedItem::Event(Arc::clone(record)),
             StreamItem::Delta(_)
                 if self.items.capacity() < BUFFER_CAPACITY - MAX_ITEMS_BEFORE_DELTA_DROP =>
@@ -77,7 +77,7 @@ impl Subscriber {
                 return self.is_connected();
             }
         };
-        match self.items.try_send(live) {
+        match self.items.try_send(buffered) {
             Ok(()) => true,
             Err(mpsc::error::TrySendError::Full(_)) => {
                 // The subscriber may have emptied its buffer meanwhile, and may be waiting.
@@ -194,10 +194,10 @@ impl EventBus {
 
     fn register(&self, scope: &Scope) -> (mpsc::Receiver<BufferedItem>, Arc<LagState>) {
         let (items, receiver) = mpsc::channel(BUFFER_CAPACITY);
-        let aside = Arc::new(LagState::default());
+        let lag_state = Arc::new(LagState::default());
         let subscriber = Subscriber {
             items,
-            lag_state: Arc::clone(&aside),
+            lag_state: Arc::clone(&lag_state),
         };
         self.subscribers.fetch_add(1, Ordering::AcqRel);
         match scope {
@@ -218,7 +218,7 @@ impl EventBus {
         if self.closed.load(Ordering::SeqCst) {
             self.drop_all();
         }
-        (receiver, aside)
+        (receiver, lag_state)
     }
 
     /// Ends the streams of a session and of its traces: no more events follow.

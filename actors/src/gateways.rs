@@ -394,8 +394,8 @@ impl ModelGateways {
         let mut kinds = gateway.inputs().to_vec();
         // A service carries all kinds that its API has; the model may take fewer.
         if !self.registered.contains_key(profile) && settings.provider() != Provider::Offline {
-            let taken = self.limits(settings, model).input;
-            kinds.retain(|kind| taken.contains(kind));
+            let accepted_kinds = self.limits(settings, model).input;
+            kinds.retain(|kind| accepted_kinds.contains(kind));
         }
         InputLimits::of(model, settings, &kinds)
     }

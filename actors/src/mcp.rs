@@ -74,7 +74,7 @@ enum ServerState {
     /// Connected and ready for calls.
     Ready(ServerClient),
     /// Not available. `again`: whether the actor will try to connect again.
-    Down { error: ErrorInfo, again: bool },
+    Down { error: ErrorInfo, will_retry: bool },
 }
 
 /// Maximum length of the program of a server in a permission request, in characters.
@@ -166,7 +166,7 @@ impl Server {
         }
         let settled = state.wait_for(|status| match status {
             ServerState::Ready(line) => !line.is_closed(),
-            ServerState::Down { again, .. } => !again,
+            ServerState::Down { will_retry, .. } => !will_retry,
             ServerState::Starting => false,
         });
         let _ = tokio::time::timeout(self.start_timeout(), settled).await;
@@ -311,8 +311,8 @@ impl McpServers {
         let is_known = match &*server.state.borrow() {
             ServerState::Down {
                 error: earlier,
-                again: earlier_again,
-            } => earlier.message == error.message && *earlier_again == will_retry,
+                will_retry: earlier_will_retry,
+            } => earlier.message == error.message && *earlier_will_retry == will_retry,
             _ => false,
         };
         if !is_known {
@@ -321,10 +321,9 @@ impl McpServers {
         if !will_retry {
             self.publish(server, Vec::new());
         }
-        server.state.send_replace(ServerState::Down {
-            error,
-            again: will_retry,
-        });
+        server
+            .state
+            .send_replace(ServerState::Down { error, will_retry });
     }
 
     /// Replaces the tools of a server in the registry that new runs use.

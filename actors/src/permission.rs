@@ -120,7 +120,7 @@ pub(crate) struct Permissions {
 }
 
 impl Permissions {
-    pub(crate) fn new(answerer: Approver, config: &Config) -> Result<Self, GrantError> {
+    pub(crate) fn new(approver: Approver, config: &Config) -> Result<Self, GrantError> {
         let parsed = |texts: &[String]| {
             texts
                 .iter()
@@ -130,7 +130,7 @@ impl Permissions {
         let configured = parsed(&config.permissions.allow)?;
         let denied = parsed(&config.permissions.deny)?;
         Ok(Self {
-            approver: answerer,
+            approver,
             allow_rules: configured,
             deny_rules: denied,
             session_grants: DashMap::new(),
@@ -172,7 +172,7 @@ impl Permissions {
         settings: &RunSettings,
         project: &Path,
         tool: &str,
-        demand: &AccessRequest,
+        access: &AccessRequest,
     ) -> CommandVerdict {
         let of_run = settings
             .permissions
@@ -182,18 +182,18 @@ impl Permissions {
         let granted: Vec<Grant> = self.allow_rules.iter().cloned().chain(of_run).collect();
         let denied = self.effective_deny_rules(settings);
         if tool == BASH {
-            return self.command_verdict(session, project, demand, &granted, &denied);
+            return self.command_verdict(session, project, access, &granted, &denied);
         }
         if denied
             .iter()
-            .any(|grant| grant.denies(tool, demand, project))
+            .any(|grant| grant.denies(tool, access, project))
         {
             return CommandVerdict::Deny;
         }
         let is_granted = granted
             .iter()
-            .any(|grant| grant.covers(tool, demand, project))
-            || self.is_granted_for_session(session, tool, demand);
+            .any(|grant| grant.covers(tool, access, project))
+            || self.is_granted_for_session(session, tool, access);
         if is_granted {
             CommandVerdict::Allow
         } else {
@@ -208,16 +208,16 @@ impl Permissions {
         mode: PermissionMode,
         project: &Path,
         tool: &str,
-        demand: &AccessRequest,
+        access: &AccessRequest,
     ) -> bool {
         let granted = Grant::of_mode(mode);
         if tool == BASH {
-            return self.command_verdict(session, project, demand, &granted, &[])
+            return self.command_verdict(session, project, access, &granted, &[])
                 == CommandVerdict::Allow;
         }
         granted
             .iter()
-            .any(|grant| grant.covers(tool, demand, project))
+            .any(|grant| grant.covers(tool, access, project))
     }
 
     fn effective_deny_rules(&self, settings: &RunSettings) -> Vec<Grant> {
@@ -235,11 +235,11 @@ impl Permissions {
         &self,
         session: &SessionId,
         project: &Path,
-        demand: &AccessRequest,
+        access: &AccessRequest,
         granted: &[Grant],
         denied: &[Grant],
     ) -> CommandVerdict {
-        let is_unconfined = demand.scope == Scope::Unconfined;
+        let is_unconfined = access.scope == Scope::Unconfined;
         let granted: Vec<&Grant> = granted
             .iter()
             .filter(|grant| grant.applies_to(BASH))
@@ -280,7 +280,7 @@ impl Permissions {
             session: &scopes,
             denied: &denied.chain(&denied_programs).collect::<Vec<_>>(),
         };
-        soong_tool::command::decide(&demand.target, &project.to_string_lossy(), rules)
+        soong_tool::command::decide(&access.target, &project.to_string_lossy(), rules)
     }
 
     /// Whether a permission granted for the session covers a call.
@@ -288,21 +288,21 @@ impl Permissions {
         &self,
         session: &SessionId,
         tool: &str,
-        demand: &AccessRequest,
+        access: &AccessRequest,
     ) -> bool {
-        let directory = match &demand.scope {
+        let directory = match &access.scope {
             Scope::Command { directory, .. } | Scope::CommandLine { directory, .. } => directory,
             scope => {
                 let is_same =
                     |(known, granted): &(String, Scope)| known == tool && granted == scope;
-                return demand.is_grantable_for_session()
+                return access.is_grantable_for_session()
                     && self
                         .session_grants
                         .get(session)
                         .is_some_and(|granted| granted.iter().any(is_same));
             }
         };
-        self.command_verdict(session, Path::new(directory), demand, &[], &[])
+        self.command_verdict(session, Path::new(directory), access, &[], &[])
             == CommandVerdict::Allow
     }
 
@@ -310,16 +310,16 @@ impl Permissions {
         let Permission {
             session_id,
             tool,
-            demand,
+            demand: access,
             ..
         } = permission;
-        if demand.is_grantable_for_session()
-            && !self.is_granted_for_session(session_id, tool, demand)
+        if access.is_grantable_for_session()
+            && !self.is_granted_for_session(session_id, tool, access)
         {
             self.session_grants
                 .entry(session_id.clone())
                 .or_default()
-                .push((tool.clone(), demand.scope.clone()));
+                .push((tool.clone(), access.scope.clone()));
         }
     }
 
@@ -334,12 +334,12 @@ impl Permissions {
 pub(crate) fn fingerprint(
     tool: &str,
     arguments: &str,
-    demand: &AccessRequest,
+    access: &AccessRequest,
     diff: Option<&str>,
 ) -> String {
-    let demand = serde_json::to_string(demand).unwrap_or_default();
+    let access = serde_json::to_string(access).unwrap_or_default();
     let mut hash = Sha256::new();
-    for part in [tool, arguments, &demand].into_iter().chain(diff) {
+    for part in [tool, arguments, &access].into_iter().chain(diff) {
         hash.update(part.len().to_le_bytes());
         hash.update(part);
     }

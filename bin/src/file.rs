@@ -184,11 +184,14 @@ impl WriteTarget {
     fn new(path: &Path) -> io::Result<Self> {
         // A symbolic link is kept; the file that it refers to is replaced.
         let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let there = std::fs::metadata(&target).ok();
-        if there.as_ref().is_some_and(std::fs::Metadata::is_dir) {
+        let metadata = std::fs::metadata(&target).ok();
+        if metadata.as_ref().is_some_and(std::fs::Metadata::is_dir) {
             return Err(io::ErrorKind::IsADirectory.into());
         }
-        if there.as_ref().is_some_and(|there| !there.is_file()) {
+        if metadata
+            .as_ref()
+            .is_some_and(|metadata| !metadata.is_file())
+        {
             return Ok(Self::Direct(
                 std::fs::File::options().write(true).open(target)?,
             ));
@@ -197,7 +200,7 @@ impl WriteTarget {
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty())
             .unwrap_or(Path::new("."));
-        let rights = there.as_ref().map(std::fs::Metadata::permissions);
+        let rights = metadata.as_ref().map(std::fs::Metadata::permissions);
         let beside = tempfile::Builder::new()
             .prefix(".soong-")
             .permissions(PermissionsExt::from_mode(0o666))
@@ -250,19 +253,19 @@ mod tests {
     #[tokio::test]
     async fn incomplete_download_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let there = dir.path().join("there");
+        let existing = dir.path().join("there");
         let new = dir.path().join("new");
         let link = dir.path().join("link");
-        std::fs::write(&there, "old").unwrap();
-        std::fs::set_permissions(&there, PermissionsExt::from_mode(0o640)).unwrap();
-        std::os::unix::fs::symlink(&there, &link).unwrap();
+        std::fs::write(&existing, "old").unwrap();
+        std::fs::set_permissions(&existing, PermissionsExt::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink(&existing, &link).unwrap();
         let piece = |text: &'static str| Ok(Bytes::from(text));
         let broken = || Err(ErrorInfo::new(ErrorCode::Closing, "gone"));
-        for path in [&there, &new, &link] {
+        for path in [&existing, &new, &link] {
             let body = futures::stream::iter([piece("ne"), broken()]).boxed();
             assert!(write(path, body).await.is_err());
         }
-        assert_eq!(std::fs::read_to_string(&there).unwrap(), "old");
+        assert_eq!(std::fs::read_to_string(&existing).unwrap(), "old");
         assert_eq!(
             std::fs::read_dir(dir.path()).unwrap().count(),
             2,
@@ -272,10 +275,10 @@ mod tests {
             let body = futures::stream::iter([piece("ne"), piece("w")]).boxed();
             assert_eq!(write(path, body).await.unwrap(), 3);
         }
-        assert_eq!(std::fs::read_to_string(&there).unwrap(), "new");
+        assert_eq!(std::fs::read_to_string(&existing).unwrap(), "new");
         assert!(link.is_symlink());
         assert_eq!(
-            std::fs::metadata(&there).unwrap().permissions().mode() & 0o777,
+            std::fs::metadata(&existing).unwrap().permissions().mode() & 0o777,
             0o640
         );
     }

@@ -35,9 +35,9 @@ pub(crate) struct Interrupt {
 impl Interrupt {
     /// Starts to listen.
     pub(crate) fn listen() -> Self {
-        let heard = Arc::new(watch::Sender::new(false));
+        let interrupted = Arc::new(watch::Sender::new(false));
         let (end, ended) = watch::channel(false);
-        let tell = Arc::clone(&heard);
+        let tell = Arc::clone(&interrupted);
         // Before a handler replaces the disposition.
         let ignores_hangup = ignores(Number::HUP);
         tokio::spawn(async move {
@@ -74,7 +74,7 @@ impl Interrupt {
             tokio::spawn(handle_suspend(stops, resumes));
         }
         Self {
-            interrupted: heard,
+            interrupted,
             end_requested: ended,
         }
     }

@@ -106,12 +106,12 @@ fn floor(dir: &Path, bytes: &[u8], count: usize) -> std::io::Result<f64> {
     let mut log = File::create(dir.join("log"))?;
     let start = Instant::now();
     for number in 0..count {
-        let aside = dir.join(format!("{number}#"));
+        let staging_path = dir.join(format!("{number}#"));
         let target = dir.join(format!("{number}"));
-        let mut file = File::create(&aside)?;
+        let mut file = File::create(&staging_path)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        std::fs::rename(&aside, &target)?;
+        std::fs::rename(&staging_path, &target)?;
         File::open(dir)?.sync_all()?;
         log.write_all(&[7; 4096])?;
         log.sync_data()?;

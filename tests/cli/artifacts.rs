@@ -93,7 +93,7 @@ fn work_through(world: &TestHome) -> Vec<String> {
         say(&["edit", "plan", "--old", "ships", "--new", "boats"]).out,
         "plan version 2: exact match\n"
     );
-    let near = say(&[
+    let edited = say(&[
         "edit",
         "plan",
         "--old",
@@ -103,12 +103,12 @@ fn work_through(world: &TestHome) -> Vec<String> {
     ])
     .out;
     assert!(
-        near.contains("plan version 3: ")
-            && near.contains(" match, ")
-            && near.contains("% similar"),
-        "{near}"
+        edited.contains("plan version 3: ")
+            && edited.contains(" match, ")
+            && edited.contains("% similar"),
+        "{edited}"
     );
-    assert!(near.contains("replaced:\n  Counts boats\n"), "{near}");
+    assert!(edited.contains("replaced:\n  Counts boats\n"), "{edited}");
     assert_eq!(say(&["get", "plan"]).out, "# Lighthouse\n\nCounts all.\n");
     assert_eq!(
         say(&["get", "plan", "--version", "1"]).out,

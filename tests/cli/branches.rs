@@ -179,9 +179,12 @@ fn session_is_forked_switched_and_rewound() {
     world
         .run(&["run", "--model", "offline", "--trace", "s", "--after", "10"])
         .expect_code(0);
-    let again = heads(&world, "s", &[]);
-    assert_eq!((&again[..6], again.len() > 6), (&path[..6], true));
-    assert!(again.last().unwrap() != path.last().unwrap());
+    let later_heads = heads(&world, "s", &[]);
+    assert_eq!(
+        (&later_heads[..6], later_heads.len() > 6),
+        (&path[..6], true)
+    );
+    assert!(later_heads.last().unwrap() != path.last().unwrap());
     // A fork is independent of the original session.
     world
         .run(&["run", "--model", "offline", "--session", "f", "Hello"])

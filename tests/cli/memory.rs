@@ -457,12 +457,12 @@ fn kill_during_write_keeps_file_intact_and_counts_once() {
         if was_writing {
             killed += 1;
             // Both commands resume the interrupted run.
-            let again = if round % 2 == 0 {
+            let args = if round % 2 == 0 {
                 ["run", "--trace", "s"]
             } else {
                 ["traces", "reflect", "s"]
             };
-            world.run(&again).expect_code(0);
+            world.run(&args).expect_code(0);
         }
         let shown = world
             .run(&["experiences", "show", "ex_004", "--json"])

@@ -544,8 +544,8 @@ fn cleanup_lists_old_sessions_and_deletes_only_with_yes() {
     assert_eq!(sessions(), ["a", "b", "cut", "files", "new"]);
 
     // With an owner, which deletes the sessions. One deletion fails.
-    let aside = world.home().join("sessions/.deleted");
-    std::fs::write(&aside, "in the way").unwrap();
+    let trash = world.home().join("sessions/.deleted");
+    std::fs::write(&trash, "in the way").unwrap();
     let owner = begin(&world, &service, &["run", "--session", "o", "Wait"]);
     let request = service.next();
     let report = world.run(&cleanup(&["--yes", "--json"])).expect_code(1);
@@ -561,7 +561,7 @@ fn cleanup_lists_old_sessions_and_deletes_only_with_yes() {
     owner.finish().expect_code(0);
 
     // Without an owner.
-    std::fs::remove_file(aside).unwrap();
+    std::fs::remove_file(trash).unwrap();
     let ran = world.run(&cleanup(&["--yes"])).expect_code(0);
     ran.expect_stderr(&["1 of 1 session deleted"]);
     assert!(

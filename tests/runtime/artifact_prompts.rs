@@ -441,14 +441,14 @@ async fn read_once_output_is_shortened_when_the_prompt_is_rebuilt() {
         );
         let trace = first.trace_id().clone();
         drop(first);
-        let again = recording_model();
-        world.reopen_with(again.clone(), with_window).await;
+        let second_model = recording_model();
+        world.reopen_with(second_model.clone(), with_window).await;
         run(&world, "s", &[]).await;
         assert!(
-            tool_results(&again)
+            tool_results(&second_model)
                 .iter()
                 .all(|text| text.contains(later) && !text.contains("whole page")),
-            "{again:?}"
+            "{second_model:?}"
         );
         let messages = world
             .runtime()

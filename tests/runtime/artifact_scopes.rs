@@ -278,11 +278,11 @@ async fn repeated_effect_is_applied_once_after_later_writes() {
             }),
         };
         let made = service.edit(&here, request("one")).await.unwrap();
-        let again = service.edit(&here, request("one")).await.unwrap();
+        let repeated = service.edit(&here, request("one")).await.unwrap();
         assert_eq!(
             (
                 made.artifact.current_version,
-                again.artifact.current_version
+                repeated.artifact.current_version
             ),
             (2, 2),
             "{key}"

@@ -335,13 +335,13 @@ async fn upload_is_named_after_its_file_and_numbered_if_taken() {
     }
     assert_eq!(artifact_files(&world).len(), 9, "each is stored at once");
     for n in 3..=104 {
-        let again = world
+        let numbered = world
             .runtime()
             .artifacts()
             .upload(&here, "report.pdf", "application/pdf", "x".into())
             .await
             .unwrap();
-        assert_eq!(again.name, Some(format!("report_{n}.pdf")));
+        assert_eq!(numbered.name, Some(format!("report_{n}.pdf")));
     }
     world.finish().await;
 }
@@ -451,7 +451,7 @@ async fn cleanup_defaults_to_dry_run_and_skips_active_sessions() {
         .await;
     }
     save_debug(&world, &local_owner("a"), "user:trace").await;
-    let live = begin(&world, "live", &[create("doc", "0"), pause()]).await;
+    let live_run = begin(&world, "live", &[create("doc", "0"), pause()]).await;
     gate.reached(1).await;
     save_debug(&world, &local_owner("live"), "trace_live").await;
     let runtime = world.runtime();
@@ -558,7 +558,7 @@ async fn cleanup_defaults_to_dry_run_and_skips_active_sessions() {
         .unwrap();
     assert_eq!(keys, ["kept_a", "user:trace"]);
     gate.pass();
-    with_timeout(live.wait()).await.unwrap();
+    with_timeout(live_run.wait()).await.unwrap();
     let report = runtime
         .artifacts()
         .clean_up(Cleanup {

@@ -471,14 +471,14 @@ async fn usage_survives_a_restart() {
         }
         // 1 + 5 + 1 calls. The interrupted call is charged as well, so one of the eight calls
         // remains.
-        let again = script();
+        let second_model = script();
         let recover = if taken_up_by == "the open" {
             RecoveryPolicy::All
         } else {
             RecoveryPolicy::Nothing
         };
         world
-            .reopen_with(again.clone(), |builder| {
+            .reopen_with(second_model.clone(), |builder| {
                 builder.config(quick_config()).recover(recover)
             })
             .await;
@@ -491,7 +491,7 @@ async fn usage_survives_a_restart() {
                 .unwrap();
             with_timeout(next.cancel()).await.unwrap();
         }
-        wait_until("it hangs again", || again.in_flight() == 1).await;
+        wait_until("it hangs again", || second_model.in_flight() == 1).await;
         let handle = world.runtime().traces().handle(run.run_id()).unwrap();
         let child = run_of(&world, run.run_id()).await;
         with_timeout(world.runtime().traces().handle(&child).unwrap().cancel())
@@ -499,7 +499,7 @@ async fn usage_survives_a_restart() {
             .unwrap();
         let outcome = with_timeout(handle.wait()).await.unwrap();
         assert_eq!(
-            (outcome.end_reason, again.calls()),
+            (outcome.end_reason, second_model.calls()),
             (EndReason::BudgetExceeded, 1),
             "{taken_up_by}"
         );

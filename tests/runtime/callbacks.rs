@@ -503,15 +503,15 @@ async fn changed_arguments_are_checked_and_bound_to_the_approval() {
     world
         .reopen_with(echoing(), |builder| build(builder, &log, &calls))
         .await;
-    let again = with_timeout(wait_for_permissions(world.runtime(), 1))
+    let reloaded = with_timeout(wait_for_permissions(world.runtime(), 1))
         .await
         .remove(0);
-    assert_eq!(again.permission_id, permission.permission_id);
+    assert_eq!(reloaded.permission_id, permission.permission_id);
     world
         .runtime()
         .permissions()
         .decide(
-            &again.permission_id,
+            &reloaded.permission_id,
             soong::protocol::Decision::AllowOnce,
             None,
         )

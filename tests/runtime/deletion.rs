@@ -305,11 +305,11 @@ async fn failed_file_removal_keeps_the_session_complete() {
     assert_eq!(left(runtime, &home, "s").await, WHOLE);
     assert_eq!(runtime.sessions().get(&id("s")).await.unwrap(), before);
     assert_eq!(text(runtime, "s", "report").await, "one new two");
-    let again = runtime
+    let next_run = runtime
         .start(RunRequest::new("go on").session("s"))
         .await
         .unwrap();
-    with_timeout(again.wait()).await.unwrap();
+    with_timeout(next_run.wait()).await.unwrap();
     check_session(runtime, &id("s")).await;
 
     std::fs::remove_file(folder(&home, ".deleted")).unwrap();

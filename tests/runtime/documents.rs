@@ -226,7 +226,7 @@ async fn creating_an_existing_name_fails_and_results_are_escaped() {
     let (made, outcome) = run(&world, "s", &[titled]).await;
     let title = "<title>&lt;b&gt;&quot;A&quot; &amp; B&lt;/b&gt;</title>";
     assert!(outcome.output.contains(title), "{}", outcome.output);
-    let (again, outcome) = run(&world, "s", &[create("doc", "y")]).await;
+    let (later_run, outcome) = run(&world, "s", &[create("doc", "y")]).await;
     assert!(
         outcome.output.contains("[artifact_exists]"),
         "{}",
@@ -248,7 +248,7 @@ async fn creating_an_existing_name_fails_and_results_are_escaped() {
             outcome.output
         );
     }
-    assert!(flushes(&events_of(&world, &again).await).is_empty());
+    assert!(flushes(&events_of(&world, &later_run).await).is_empty());
     assert_eq!(text(&world, &local_owner("s"), "doc").await, "x");
     assert_eq!(
         world
@@ -589,10 +589,10 @@ async fn saves_between_edits_keep_their_content() {
     })
     .await;
     let here = local_owner("s");
-    let again = |n: usize| json!(["rewrite_artifact", {"name": "doc", "content": format!("run {n} ").repeat(500)}]);
+    let rewrite = |n: usize| json!(["rewrite_artifact", {"name": "doc", "content": format!("run {n} ").repeat(500)}]);
     let steps: Vec<_> = [create("doc", "0")]
         .into_iter()
-        .chain((0..60).map(again))
+        .chain((0..60).map(rewrite))
         .collect();
     let run = begin(&world, "s", &steps).await;
     let savers = (0..4).map(|saver| {

@@ -247,12 +247,15 @@ async fn fork_copies_up_to_a_message_and_continues_independently() {
     };
     assert_eq!(ids, ["1", "3"], "2 was given to what came behind, there");
     // The model is called again at the end of the copy, without a new message.
-    let again = world
+    let resumed = world
         .runtime()
         .start(RunRequest::resume("f2"))
         .await
         .unwrap();
-    assert_eq!(with_timeout(again.wait()).await.unwrap().output, "shown 3");
+    assert_eq!(
+        with_timeout(resumed.wait()).await.unwrap().output,
+        "shown 3"
+    );
     let refused = world
         .runtime()
         .start(RunRequest::resume("f9"))
@@ -661,7 +664,7 @@ async fn abandoned_branch_can_be_forked_with_goals_and_documents() {
         .await
         .unwrap()
         .head_sequence;
-    let there = everything(&world, "s").await;
+    let source_before = everything(&world, "s").await;
     let run = world
         .runtime()
         .start(
@@ -694,7 +697,7 @@ async fn abandoned_branch_can_be_forked_with_goals_and_documents() {
         .goal_tree(&TraceId::new("f"))
         .await
         .unwrap();
-    assert_eq!(goals(&tree), goals(&there.3));
+    assert_eq!(goals(&tree), goals(&source_before.3));
     world.finish().await;
 }
 

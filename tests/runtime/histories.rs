@@ -34,10 +34,10 @@ enum Op {
     /// Sends a message; the run takes these steps.
     Ask { steps: Vec<Step> },
     /// Sends a message after an earlier message, which `part` selects on the main path (in 1/256);
-    /// continues there without a message if `again`.
+    /// continues there without a message if `repeats`.
     Back {
         part: u8,
-        again: bool,
+        repeats: bool,
         steps: Vec<Step>,
     },
     /// Moves the head to any message, which `part` selects.
@@ -80,7 +80,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         3 => steps().prop_map(|steps| Op::Ask { steps }),
-        2 => (any::<u8>(), any::<bool>(), steps()).prop_map(|(part, again, steps)| Op::Back { part, again, steps }),
+        2 => (any::<u8>(), any::<bool>(), steps()).prop_map(|(part, repeats, steps)| Op::Back { part, repeats, steps }),
         1 => any::<u8>().prop_map(|part| Op::Switch { part }),
         2 => (steps(), 0u8..8, any::<bool>()).prop_map(|(steps, after, ends)| Op::Die { steps, after, ends }),
         2 => (steps(), 0u8..40, any::<bool>()).prop_map(|(steps, commits, ends)| Op::Cut { steps, commits, ends }),
@@ -253,13 +253,17 @@ impl History {
                 self.tell(steps, u64::MAX);
                 self.run(Self::start()).await;
             }
-            Op::Back { part, again, steps } => {
+            Op::Back {
+                part,
+                repeats,
+                steps,
+            } => {
                 let path = self.messages(MessagePath::Main).await;
                 let Some(message) = pick(&path, *part) else {
                     return;
                 };
                 self.tell(steps, u64::MAX);
-                let start = if *again {
+                let start = if *repeats {
                     RunRequest::resume("s")
                 } else {
                     Self::start()

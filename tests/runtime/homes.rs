@@ -48,10 +48,13 @@ async fn new_home_is_private_and_existing_home_keeps_its_mode() {
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     fs::create_dir(dir.path().join("plain")).unwrap();
     let usual = mode(&dir.path().join("plain"));
-    let there = dir.path().join("there");
-    fs::create_dir(&there).unwrap();
-    fs::set_permissions(&there, fs::Permissions::from_mode(0o750)).unwrap();
-    for (home, want) in [(dir.path().join("deep/down/home"), 0o700), (there, 0o750)] {
+    let existing = dir.path().join("there");
+    fs::create_dir(&existing).unwrap();
+    fs::set_permissions(&existing, fs::Permissions::from_mode(0o750)).unwrap();
+    for (home, want) in [
+        (dir.path().join("deep/down/home"), 0o700),
+        (existing, 0o750),
+    ] {
         for time in ["first", "second"] {
             let runtime = Runtime::builder()
                 .home(&home)
@@ -130,12 +133,12 @@ async fn next_owner_ends_interrupted_runs_children_first() {
     assert_eq!(trace.status, TraceStatus::Failed);
     check_session(world.runtime(), &session).await;
     drop(queued);
-    let again = world
+    let next_run = world
         .runtime()
         .start(RunRequest::new("go on").session("s"))
         .await
         .unwrap();
-    assert_eq!(with_timeout(again.wait()).await.unwrap().output, "ok");
+    assert_eq!(with_timeout(next_run.wait()).await.unwrap().output, "ok");
     check_session(world.runtime(), &session).await;
     world.finish().await;
 }

@@ -169,14 +169,17 @@ async fn new_conversation_gets_matching_experiences_once() {
     assert_eq!(stored.usage.model_calls, 2, "it is paid for");
     assert!(stored.usage.total_tokens > usage.unwrap().prompt_tokens);
 
-    let again = world
+    let next_run = world
         .runtime()
         .start(RunRequest::new("And now?").session("s"))
         .await
         .unwrap();
-    let events = read_to_end(again.events().unwrap()).await;
+    let events = read_to_end(next_run.events().unwrap()).await;
     assert!(injected(&events).is_empty(), "{:?}", kinds(&events));
-    assert_eq!(with_timeout(again.wait()).await.unwrap().output, "And now?");
+    assert_eq!(
+        with_timeout(next_run.wait()).await.unwrap().output,
+        "And now?"
+    );
     assert_eq!(
         path(&world, run.session_id()).await[1].content,
         format!("Fix it.{INJECTED}")
@@ -575,9 +578,9 @@ async fn reflection_stores_experiences_and_keeps_the_head() {
             .iter()
             .all(|message| !message.side_branch)
     );
-    let again = runtime.start(RunRequest::reflect("s", None)).await.unwrap();
+    let second_reflection = runtime.start(RunRequest::reflect("s", None)).await.unwrap();
     assert_eq!(
-        with_timeout(again.wait()).await.unwrap().output,
+        with_timeout(second_reflection.wait()).await.unwrap().output,
         "helpful: ex_005, ex_001",
         "what is known already counts for it"
     );
@@ -820,14 +823,17 @@ async fn queued_message_runs_after_reflection_and_status_is_kept() {
         with_timeout(look.wait()).await.unwrap().status,
         RunStatus::Cancelled
     );
-    let again = runtime.start(RunRequest::reflect("s", None)).await.unwrap();
-    wait_until("it looks back again", || model.in_flight() == 1).await;
+    let second_reflection = runtime.start(RunRequest::reflect("s", None)).await.unwrap();
+    wait_until("the second reflection calls the model", || {
+        model.in_flight() == 1
+    })
+    .await;
     let waits = runtime
         .start(RunRequest::new("Never.").session("s"))
         .await
         .unwrap();
     with_timeout(waits.cancel()).await.unwrap();
-    with_timeout(again.cancel()).await.unwrap();
+    with_timeout(second_reflection.cancel()).await.unwrap();
     assert_ne!(
         runtime.traces().get(&trace).await.unwrap().status.as_str(),
         "running"

@@ -238,12 +238,12 @@ async fn passivated_runs_can_be_cancelled_crash_and_wait_again() {
         open.iter().all(|question| questions.contains(question)),
         "they are not asked again"
     );
-    let again = world.runtime().traces().handle(parked.run_id()).unwrap();
+    let activated = world.runtime().traces().handle(parked.run_id()).unwrap();
     for question in &open {
         answer(world.runtime(), question, "green").await;
     }
     assert!(
-        with_timeout(again.wait())
+        with_timeout(activated.wait())
             .await
             .unwrap()
             .output

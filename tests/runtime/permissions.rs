@@ -169,12 +169,16 @@ async fn run_waits_for_permission_and_resumes_when_granted() {
         with_timeout(run.wait()).await.unwrap().output,
         "stamped one"
     );
-    let again = runtime
+    let second_decision = runtime
         .permissions()
         .decide(&permission.permission_id, Decision::Deny, None)
         .await
         .unwrap_err();
-    assert_eq!(again.code, ErrorCode::AlreadyDecided, "{again}");
+    assert_eq!(
+        second_decision.code,
+        ErrorCode::AlreadyDecided,
+        "{second_decision}"
+    );
     let unknown = runtime
         .permissions()
         .decide(&PermissionId::new("nobody"), Decision::AllowOnce, None)

@@ -237,13 +237,13 @@ async fn first_of_many_answers_counts() {
         let id = id.clone();
         async move { runtime.questions().answer(&id, format!("answer {n}")).await }
     });
-    let taken: Vec<_> = futures::future::join_all(answers)
+    let accepted: Vec<_> = futures::future::join_all(answers)
         .await
         .into_iter()
         .filter_map(Result::ok)
         .collect();
-    assert_eq!(taken.len(), 1);
-    let answer = taken[0].answer.clone().unwrap();
+    assert_eq!(accepted.len(), 1);
+    let answer = accepted[0].answer.clone().unwrap();
     assert_eq!(
         with_timeout(run.wait()).await.unwrap().output,
         format!("heard {answer}")

@@ -471,8 +471,8 @@ async fn store_all(search: &mut Search, runtime: &Runtime, dir: &std::path::Path
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_secret_in_stored_sent_or_returned_data() {
     let server = ScriptedServer::start(echo);
-    let aside = tempfile::tempdir().unwrap();
-    let script = aside.path().join("server.py");
+    let script_dir = tempfile::tempdir().unwrap();
+    let script = script_dir.path().join("server.py");
     std::fs::write(&script, leaks::SERVER).unwrap();
     let path = std::env::var("PATH").unwrap();
     let mut search = Search::new();
@@ -592,7 +592,7 @@ async fn no_secret_in_stored_sent_or_returned_data() {
     let (_, ()) = tokio::join!(hear(&mut search, &hung), async {
         with_timeout(hung.cancel()).await.unwrap()
     });
-    store_all(&mut search, runtime, aside.path()).await;
+    store_all(&mut search, runtime, script_dir.path()).await;
     ask_all(&mut search, runtime).await;
     let home = world.home();
     let project = world.project();

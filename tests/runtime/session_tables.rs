@@ -459,7 +459,7 @@ async fn session_continues_from_last_complete_message_after_any_end() {
             });
             let called = Arc::new(AtomicUsize::new(0));
             let hang = HangOnceTool::new(false, &called);
-            let again = HangOnceTool::new(false, &called);
+            let hang_after_reopen = HangOnceTool::new(false, &called);
             let mut world = TestRuntime::with(model.clone(), |builder| {
                 builder.config(quick_non_durable_config()).tool(hang)
             })
@@ -476,7 +476,9 @@ async fn session_continues_from_last_complete_message_after_any_end() {
             if reopened {
                 world
                     .reopen_with(model.clone(), |builder| {
-                        builder.config(quick_non_durable_config()).tool(again)
+                        builder
+                            .config(quick_non_durable_config())
+                            .tool(hang_after_reopen)
                     })
                     .await;
             }

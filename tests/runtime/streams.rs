@@ -166,7 +166,7 @@ async fn text_streams_between_the_events_and_is_not_stored() {
     go.notify_one();
     with_timeout(run.wait()).await.unwrap();
     let mut session = world.runtime().sessions().events(run.session_id(), 0);
-    let again = world
+    let next_run = world
         .runtime()
         .start(RunRequest::new("y").session("s"))
         .await
@@ -180,7 +180,8 @@ async fn text_streams_between_the_events_and_is_not_stored() {
                 }
             }
             StreamItem::Event(event)
-                if event.run_id.as_ref() == Some(again.run_id()) && event.event.is_terminal() =>
+                if event.run_id.as_ref() == Some(next_run.run_id())
+                    && event.event.is_terminal() =>
             {
                 break;
             }

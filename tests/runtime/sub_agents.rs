@@ -818,10 +818,10 @@ async fn program_starts_and_joins_children_of_each_mode() {
         (results[2].passed, results[2].findings.as_slice()),
         (Some(false), &["a".to_owned()][..])
     );
-    let again = run.spawn(ChildSpec::new("more").continue_from(children[0].trace_id().clone()));
-    let again = again.await.unwrap();
-    assert_eq!(again.trace_id(), children[0].trace_id());
-    with_timeout(again.wait()).await.unwrap();
+    let continued = run.spawn(ChildSpec::new("more").continue_from(children[0].trace_id().clone()));
+    let continued = continued.await.unwrap();
+    assert_eq!(continued.trace_id(), children[0].trace_id());
+    with_timeout(continued.wait()).await.unwrap();
     for (spec, code) in [
         (ChildSpec::new(" "), ErrorCode::ValidationError),
         (
@@ -971,13 +971,13 @@ async fn collaborators_are_named_after_their_tasks() {
         Some("read-it-2")
     );
     // A sub-agent that continues keeps its name.
-    let again = ChildSpec::new("something else").continue_from(children[1].trace_id.clone());
+    let continuation = ChildSpec::new("something else").continue_from(children[1].trace_id.clone());
     let driven = world
         .runtime()
         .start(RunRequest::driven("more").session(run.session_id().as_str()))
         .await
         .unwrap();
-    let child = driven.spawn(again).await.unwrap();
+    let child = driven.spawn(continuation).await.unwrap();
     assert_eq!(
         child
             .record()

@@ -388,18 +388,18 @@ async fn conversation_waits_for_a_run_of_a_sub_trace_and_continues_after_it() {
         .await
         .unwrap();
     with_timeout(more.wait()).await.unwrap();
-    let again = runtime
+    let earlier_branch = runtime
         .start(RunRequest::new("again").session("s").after(2))
         .await
         .unwrap();
-    with_timeout(again.wait()).await.unwrap();
+    with_timeout(earlier_branch.wait()).await.unwrap();
     let of_child = runtime
         .start(RunRequest::new("z").trace(&child).after(answer))
         .await
         .unwrap();
     with_timeout(of_child.wait()).await.unwrap();
     check_session(runtime, &session).await;
-    drop((blocking, queued, more, again, of_child));
+    drop((blocking, queued, more, earlier_branch, of_child));
     world.finish().await;
 }
 

@@ -197,12 +197,12 @@ async fn the_fourth_crash_in_a_minute_ends_only_that_run() {
             RunStatus::Completed
         );
         // The session and its trace can continue.
-        let again = world
+        let next_run = world
             .runtime()
             .start(RunRequest::new("again").session("bad"))
             .await
             .unwrap();
-        assert_eq!(with_timeout(again.wait()).await.unwrap().output, "ok");
+        assert_eq!(with_timeout(next_run.wait()).await.unwrap().output, "ok");
         check_session(world.runtime(), bad.session_id()).await;
         world.finish().await;
     }

@@ -299,8 +299,8 @@ async fn next_owner_completes_a_file_left_by_a_crash() {
         world.reopen_with(planner(), never_done).await;
         wait_until(&what, || fs::read(&path).is_ok_and(|text| text == whole)).await;
     }
-    let aside = PathBuf::from(format!("{}.damaged-1", path.display()));
-    assert!(aside.exists(), "what was damaged is kept");
+    let damaged_path = PathBuf::from(format!("{}.damaged-1", path.display()));
+    assert!(damaged_path.exists(), "what was damaged is kept");
     assert_eq!(tasks(&world).len(), 1, "and is no journal any more");
 
     // After the journal is recorded as complete, the file belongs to the user: if the user deletes

@@ -374,17 +374,17 @@ async fn tool_asks_people_and_gets_earlier_answers_when_repeated() {
                 .unwrap()
                 .forget();
         }
-        let again = with_timeout(wait_for_questions(world.runtime(), 1))
+        let pending_question = with_timeout(wait_for_questions(world.runtime(), 1))
             .await
             .remove(0);
         assert_eq!(
-            again.question_id, second.question_id,
+            pending_question.question_id, second.question_id,
             "no question is asked again"
         );
         world
             .runtime()
             .questions()
-            .answer(&again.question_id, "large")
+            .answer(&pending_question.question_id, "large")
             .await
             .unwrap();
         assert_eq!(

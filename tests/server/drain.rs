@@ -119,13 +119,13 @@ async fn no_accepted_run_is_lost_when_the_server_is_killed() {
                 })
                 .collect();
             tokio::spawn(async move {
-                let mut taken = Vec::new();
+                let mut run_ids = Vec::new();
                 for request in requests {
                     let Ok(response) = request.send().await else { break };
                     let Ok(body) = response.json::<serde_json::Value>().await else { break };
-                    taken.push(body["run_id"].as_str().unwrap().to_owned());
+                    run_ids.push(body["run_id"].as_str().unwrap().to_owned());
                 }
-                taken
+                run_ids
             })
         });
         let starts: Vec<_> = starts.collect();

@@ -105,8 +105,11 @@ async fn repeated_start_streams_the_same_run() {
         "the events of the run from the first one on: {:?}",
         next.data
     );
-    let (status, again) = answer(keyed(&served, "/api/traces", "k", &start("hello"))).await;
-    assert_eq!((status.as_u16(), &again["run_id"]), (202, &first["run_id"]));
+    let (status, repeated) = answer(keyed(&served, "/api/traces", "k", &start("hello"))).await;
+    assert_eq!(
+        (status.as_u16(), &repeated["run_id"]),
+        (202, &first["run_id"])
+    );
 }
 
 async fn accepted(mut frames: Frames) -> Value {
@@ -168,7 +171,7 @@ async fn repeated_requests_of_all_routes_have_one_effect() {
     ))
     .await;
     assert_eq!((refused.as_u16(), created.as_u16()), (404, 201));
-    let (again, body) = answer(keyed(
+    let (repeated_status, body) = answer(keyed(
         &served,
         "/api/sessions/none/fork",
         "late",
@@ -176,7 +179,7 @@ async fn repeated_requests_of_all_routes_have_one_effect() {
     ))
     .await;
     assert_eq!(
-        again.as_u16(),
+        repeated_status.as_u16(),
         400,
         "the session exists now, and has no messages: {body}"
     );
@@ -206,16 +209,16 @@ async fn children_of_a_repeated_request_are_added_once() {
     add(&served, "c", &body).send().await.unwrap_err();
     served.kill();
     served.restart_without_variables();
-    let (status, again) = answer(add(&served, "c", &body)).await;
+    let (status, repeated) = answer(add(&served, "c", &body)).await;
     assert_eq!(
-        (status.as_u16(), code(&again)),
+        (status.as_u16(), code(&repeated)),
         (409, "idempotency_conflict"),
-        "{again}"
+        "{repeated}"
     );
     let (status, added) = answer(add(&served, "d", &json!({ "task": "three" }))).await;
     assert_eq!(status.as_u16(), 202, "{added}");
-    let (status, again) = answer(add(&served, "d", &json!({ "task": "three" }))).await;
-    assert_eq!((status.as_u16(), &again), (202, &added));
+    let (status, repeated) = answer(add(&served, "d", &json!({ "task": "three" }))).await;
+    assert_eq!((status.as_u16(), &repeated), (202, &added));
     // A queued run accepts children at once; they wait for it.
     let (_, queued) = answer(keyed(&served, "/api/traces", "q", &start("later"))).await;
     assert_eq!(queued["status"], "queued");
@@ -293,8 +296,8 @@ async fn repeated_resume_names_the_same_run() {
     served
         .ended_run(&served.token(), first["run_id"].as_str().unwrap())
         .await;
-    let again = accepted(Frames::open(resume()).await).await;
-    assert_eq!(again["run_id"], run["run_id"]);
+    let resumed = accepted(Frames::open(resume()).await).await;
+    assert_eq!(resumed["run_id"], run["run_id"]);
 }
 
 #[tokio::test]

@@ -161,12 +161,12 @@ async fn early_response_keeps_or_closes_the_connection() {
                 answer.starts_with(&want) || size > 256 * 1_024 && answer.is_empty(),
                 "{case}"
             );
-            let again = format!("GET /health/live HTTP/1.1\r\nhost: {addr}");
+            let next_head = format!("GET /health/live HTTP/1.1\r\nhost: {addr}");
             if answer.contains("\r\nconnection: close\r\n") || answer.is_empty() {
                 assert!(size > 10, "a small body is read: {case}");
                 assert_eq!(connection.answer().0, "", "announced, and done: {case}");
             } else {
-                assert!(connection.send(&again, b""), "{case}");
+                assert!(connection.send(&next_head, b""), "{case}");
                 assert!(connection.answer().0.starts_with("http/1.1 200 "), "{case}");
             }
         }

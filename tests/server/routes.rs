@@ -31,7 +31,7 @@ pub(crate) fn operations(document: &Value) -> BTreeSet<String> {
 /// Sends requests and records which operations were used.
 struct Walk<'a> {
     served: &'a TestServer,
-    taken: BTreeSet<String>,
+    operations: BTreeSet<String>,
 }
 
 impl Walk<'_> {
@@ -58,7 +58,7 @@ impl Walk<'_> {
     ) -> Value {
         let (got, body) = answer(request).await;
         assert_eq!(got, status, "{operation}: {body}");
-        self.taken.insert(operation.to_owned());
+        self.operations.insert(operation.to_owned());
         body
     }
 }
@@ -73,7 +73,7 @@ async fn every_documented_operation_works() {
     let served = TestServer::new(&config);
     let mut walk = Walk {
         served: &served,
-        taken: BTreeSet::new(),
+        operations: BTreeSet::new(),
     };
     let document = walk.served.get("/openapi.json").await;
     let get = |path: &str| format!("GET {path}");
@@ -164,7 +164,7 @@ async fn every_documented_operation_works() {
     let request = served.request(Method::GET, &format!("{path}/export?format=docx"));
     let docx = request.send().await.unwrap().bytes().await.unwrap();
     assert!(docx.starts_with(b"PK"), "a .docx is an archive");
-    walk.taken.insert(get(&format!("{one}/export")));
+    walk.operations.insert(get(&format!("{one}/export")));
 
     // A run whose model waits, with children added through the API.
     let start = json!({ "messages": [{ "role": "user", "content": "Work." }], "session_id": "s" });
@@ -280,13 +280,16 @@ async fn every_documented_operation_works() {
         (&decided["status"], &decided["reason"]),
         (&json!("denied"), &json!("not now"))
     );
-    let again = served
+    let second_decision = served
         .post(
             &format!("/api/permissions/{id}"),
             json!({ "decision": "deny" }),
         )
         .await;
-    assert_eq!((again.0.as_u16(), code(&again.1)), (409, "already_decided"));
+    assert_eq!(
+        (second_decision.0.as_u16(), code(&second_decision.1)),
+        (409, "already_decided")
+    );
     let mut model_request = next_with("Work.");
     model_request.call("ask_human", &json!({ "question": "Which?" }));
     model_request.end();
@@ -332,7 +335,7 @@ async fn every_documented_operation_works() {
             answer(served.request(Method::POST, &format!("/api/runs/{id}/cancel"))).await;
         assert!(status == 202 || code(&body) == "nothing_running", "{body}");
     }
-    walk.taken
+    walk.operations
         .insert("POST /api/runs/{run_id}/cancel".to_owned());
     let ended = served.ended_run(&served.token(), &run).await;
     assert_eq!(
@@ -550,11 +553,11 @@ async fn every_documented_operation_works() {
 
     // WebSocket routes are tested in `streams.rs`.
     for path in ["/api/traces/{trace_id}/watch", "/api/tree/watch"] {
-        walk.taken.insert(get(path));
+        walk.operations.insert(get(path));
     }
     assert_eq!(
         operations(&document),
-        walk.taken,
+        walk.operations,
         "each operation is tried, and each that is tried is in the document"
     );
 }

@@ -332,8 +332,8 @@ async fn token_appears_in_no_log_and_no_stored_file() {
 fn startup_error_states_cause_and_advice() {
     let world = crate::process::TestHome::new();
     std::fs::create_dir_all(world.home()).unwrap();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = taken.local_addr().unwrap().to_string();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
     world
         .run(&["serve", "--addr", &addr])
         .expect_code(4)

@@ -135,10 +135,10 @@ impl TestTerminal {
         let mut state = self.shown.state.lock().unwrap();
         while !is_there(&state) {
             let left = deadline.saturating_duration_since(Instant::now());
-            let there = rows(&state).join("\n");
+            let screen = rows(&state).join("\n");
             assert!(
                 !left.is_zero() && !state.closed,
-                "{what} does not come; there is:\n{there}"
+                "{what} does not come; there is:\n{screen}"
             );
             state = self.shown.changed.wait_timeout(state, left).unwrap().0;
         }
@@ -227,10 +227,10 @@ impl TestTerminal {
             if are_set(&modes, state.emulator.screen().hide_cursor()) {
                 return;
             }
-            let there = rows(&state).join("\n");
+            let screen = rows(&state).join("\n");
             assert!(
                 Instant::now() < deadline,
-                "the terminal has other modes: {modes:?}; there is:\n{there}"
+                "the terminal has other modes: {modes:?}; there is:\n{screen}"
             );
             state = self
                 .shown

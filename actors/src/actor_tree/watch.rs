@@ -192,14 +192,14 @@ async fn poll(actor_tree: Arc<ActorTree>, redactor: Redactor, closing: Cancellat
         // after the removal.
         let left = {
             let mut audience = actor_tree.watched.audience();
-            let Some(there) = audience
+            let Some(channel) = audience
                 .as_mut()
-                .filter(|there| there.changes.receiver_count() > 0)
+                .filter(|channel| channel.changes.receiver_count() > 0)
             else {
                 *audience = None;
                 return;
             };
-            std::mem::take(&mut there.left)
+            std::mem::take(&mut channel.left)
         };
         let change = changes(&actor_tree, &redactor, left);
         wait = POLL_INTERVAL.max(begun.elapsed() * MIN_INTERVAL_RATIO);

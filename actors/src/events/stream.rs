@@ -30,7 +30,7 @@ pub struct EventStream {
     since: u64,
     /// The lsn to read on from in a session; `None` until it is looked up for the cursor.
     lsn: Option<u64>,
-    live: mpsc::Receiver<BufferedItem>,
+    live_items: mpsc::Receiver<BufferedItem>,
     lag_state: Arc<LagState>,
     stored: VecDeque<Arc<EventRecord>>,
     needs_read: bool,
@@ -47,7 +47,7 @@ pub struct EventStream {
 
 impl EventStream {
     pub(crate) fn open(bus: Arc<EventBus>, reading: StoreReader, scope: Scope, since: u64) -> Self {
-        let (live, aside) = bus.register(&scope);
+        let (live_items, lag_state) = bus.register(&scope);
         Self {
             bus,
             scope,
@@ -55,8 +55,8 @@ impl EventStream {
             cursor: since,
             since,
             lsn: None,
-            live,
-            lag_state: aside,
+            live_items,
+            lag_state,
             stored: VecDeque::new(),
             needs_read: true,
             cursor_checked: false,
@@ -270,18 +270,18 @@ impl EventStream {
     /// Waits for a live item. `None`: the stream is closed. `Some(None)`: nothing to pass, check
     /// again.
     async fn receive(&mut self) -> Option<Option<StreamItem>> {
-        if self.live.is_empty() && self.lag_state.lagged.swap(false, Ordering::AcqRel) {
+        if self.live_items.is_empty() && self.lag_state.lagged.swap(false, Ordering::AcqRel) {
             self.needs_read = true;
             return Some(None);
         }
         // The stream was opened after its session had failed.
-        if self.live.is_empty()
+        if self.live_items.is_empty()
             && let Some(failure) = self.bus.failure_of(&self.scope)
         {
             let _ = self.lag_state.failure.set(failure);
             return None;
         }
-        match self.live.recv().await? {
+        match self.live_items.recv().await? {
             BufferedItem::Reread => {
                 self.lag_state.lagged.store(false, Ordering::Release);
                 self.needs_read = true;
@@ -330,7 +330,7 @@ impl EventStream {
 
 impl Drop for EventStream {
     fn drop(&mut self) {
-        self.live.close();
+        self.live_items.close();
         self.bus.remove_closed(&self.scope);
     }
 }

@@ -159,8 +159,8 @@ impl Actor for GatewayActor {
             GatewayMsg::Acquire(request) => {
                 let session = request.session.clone();
                 let ticket = request.ticket;
-                let again = request.is_requeued;
-                state.queue.push(session, ticket, request, again);
+                let is_requeued = request.is_requeued;
+                state.queue.push(session, ticket, request, is_requeued);
             }
             GatewayMsg::Cancel { session, ticket } => state.queue.remove(&session, ticket),
             GatewayMsg::Begun | GatewayMsg::Returned | GatewayMsg::Tick => {}

@@ -60,7 +60,7 @@ impl<K: Hash + Ord + Clone, T> CallQueue<K, T> {
     }
 
     /// Adds a call. `again` if the call was served without success and is requeued.
-    pub(super) fn push(&mut self, session: K, ticket: u64, item: T, again: bool) {
+    pub(super) fn push(&mut self, session: K, ticket: u64, item: T, is_requeued: bool) {
         let mut queue = match self.take_queue(&session) {
             Some(queue) => queue,
             None => {
@@ -71,7 +71,7 @@ impl<K: Hash + Ord + Clone, T> CallQueue<K, T> {
                     .first()
                     .map_or(self.round, |(round, _, _)| *round);
                 let round = match self.idle_sessions.remove(&session) {
-                    Some(round) if again => round,
+                    Some(round) if is_requeued => round,
                     Some(round) => round.max(now),
                     None => now,
                 };
@@ -81,7 +81,7 @@ impl<K: Hash + Ord + Clone, T> CallQueue<K, T> {
                 }
             }
         };
-        queue.round = queue.round.saturating_sub(u64::from(again));
+        queue.round = queue.round.saturating_sub(u64::from(is_requeued));
         self.len += usize::from(queue.items.insert(ticket, item).is_none());
         self.put_queue(session, queue);
     }

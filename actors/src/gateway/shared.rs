@@ -257,11 +257,11 @@ impl Permit {
     /// Starts the call. `false` if it may not begin any more, because another call was rate limited
     /// or the provider failed since the permit was granted: then drop the permit.
     pub(super) fn begin(&self) -> bool {
-        let begins = self.shared.ledger().begin(self.id, self.shared.now());
-        if begins {
+        let may_start = self.shared.ledger().begin(self.id, self.shared.now());
+        if may_start {
             self.shared.cast(GatewayMsg::Begun);
         }
-        begins
+        may_start
     }
 
     /// Records the outcome of the call, and returns the permit.

@@ -118,7 +118,7 @@ fn missing_credentials_are_reported_with_variable_and_key() {
 }
 
 /// Converts a tool that a server lists. An error is the reason why it is omitted.
-fn taken(tool: Value) -> Result<ListedTool, String> {
+fn listed_tool(tool: Value) -> Result<ListedTool, String> {
     let result: ServerResult = serde_json::from_value(json!({"tools": [tool]})).unwrap();
     let offered = ToolPage::read(result).unwrap().tools.remove(0);
     let listed = convert_tool("s", &config("command = \"x\"\ntimeout_ms = 7"), offered?)?;
@@ -136,7 +136,7 @@ fn taken(tool: Value) -> Result<ListedTool, String> {
 
 #[test]
 fn tool_description_is_sanitized_and_truncated() {
-    let listed = taken(json!({
+    let listed = listed_tool(json!({
         "name": "search",
         "title": "Search\u{1b}[31m\n files",
         "description": format!("  Finds\u{7} things.\nIn files. {}", "x".repeat(3_000)),
@@ -184,7 +184,7 @@ fn every_mcp_tool_requires_permission_despite_annotations() {
         if !annotations.is_null() {
             tool["annotations"] = annotations.clone();
         }
-        let listed = taken(tool).unwrap();
+        let listed = listed_tool(tool).unwrap();
         assert_eq!(
             (listed.spec.effect, listed.spec.idempotent),
             (effect, effect == ToolEffect::Read),
@@ -231,7 +231,7 @@ fn invalid_tool_is_skipped_with_reason() {
         ("t", json!("none"), "tool t: "),
         ("t", Value::Null, "tool t: "),
     ] {
-        let why = taken(json!({"name": name, "inputSchema": schema})).unwrap_err();
+        let why = listed_tool(json!({"name": name, "inputSchema": schema})).unwrap_err();
         assert!(why.contains(want), "{name} {schema}: {why}");
     }
 }

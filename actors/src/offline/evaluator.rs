@@ -53,10 +53,10 @@ fn check(conversation: &Conversation<'_>) -> Option<Check> {
 /// Returns whether the request asks for an evaluation.
 pub(super) fn is_asked(conversation: &Conversation<'_>) -> bool {
     let task = conversation.task.trim_start().to_lowercase();
-    let begins = ["evaluate", "judge", "check whether"]
+    let is_evaluation = ["evaluate", "judge", "check whether"]
         .iter()
         .any(|word| task.starts_with(word));
-    begins
+    is_evaluation
         || check(conversation).is_some()
         || conversation.system_contains("You judge whether a goal is met")
 }

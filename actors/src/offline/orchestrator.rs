@@ -212,9 +212,9 @@ impl Progress<'_, '_> {
         let objections = self
             .verdict()
             .filter(|verdict| verdict.passed == Some(false))?;
-        let again = self.reports().count() < MAX_REPORTS
+        let may_retry = self.reports().count() < MAX_REPORTS
             && self.evaluations().count() == self.reports().count();
-        again.then(|| self.delegate(&found, &objections.findings))
+        may_retry.then(|| self.delegate(&found, &objections.findings))
     }
 
     fn delegate(&self, found: &[(Scope, Option<Outcome>)], objections: &[String]) -> Turn {

@@ -111,12 +111,12 @@ async fn report_is_deterministic_and_independent_of_restarts() {
                 tools,
                 ..ModelRequest::default()
             };
-            let again = Offline::new()
+            let repeated = Offline::new()
                 .complete(&request, &mut Streamed(String::new()))
                 .await
                 .unwrap();
             assert_eq!(
-                (again.text.as_str(), &again.tool_calls),
+                (repeated.text.as_str(), &repeated.tool_calls),
                 (message.content.as_str(), &message.tool_calls),
                 "{index}"
             );

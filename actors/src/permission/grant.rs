@@ -172,14 +172,14 @@ impl Grant {
 
     /// Whether, as a deny rule, it forbids a call. A directory forbids everything in it, including
     /// sensitive paths.
-    pub(crate) fn denies(&self, tool: &str, demand: &AccessRequest, project: &Path) -> bool {
+    pub(crate) fn denies(&self, tool: &str, access: &AccessRequest, project: &Path) -> bool {
         let Some(GrantScope::Named(scope)) = &self.scope else {
             return self.denies_tool(tool);
         };
         self.applies_to(tool)
-            && match &demand.scope {
+            && match &access.scope {
                 Scope::Host { host } => matches_host(scope, host),
-                _ => self.denies_path(tool, Path::new(&demand.target), project),
+                _ => self.denies_path(tool, Path::new(&access.target), project),
             }
     }
 
@@ -199,25 +199,25 @@ impl Grant {
     ///
     /// A sensitive path is covered only by a grant whose scope is exactly that path. Commands are
     /// decided in `command.rs`.
-    pub(crate) fn covers(&self, tool: &str, demand: &AccessRequest, project: &Path) -> bool {
+    pub(crate) fn covers(&self, tool: &str, access: &AccessRequest, project: &Path) -> bool {
         if !self.applies_to(tool) {
             return false;
         }
         let scope = match &self.scope {
-            None => return !demand.is_sensitive && demand.scope != Scope::Unconfined,
+            None => return !access.is_sensitive && access.scope != Scope::Unconfined,
             Some(GrantScope::Named(scope)) => scope.as_str(),
             Some(GrantScope::Pattern(_)) => return false,
         };
-        if demand.scope == Scope::Unconfined {
+        if access.scope == Scope::Unconfined {
             return scope == UNCONFINED;
         }
-        if demand.is_sensitive {
-            return normalize_lexically(&project.join(scope)) == Path::new(&demand.target);
+        if access.is_sensitive {
+            return normalize_lexically(&project.join(scope)) == Path::new(&access.target);
         }
-        match &demand.scope {
+        match &access.scope {
             Scope::Directory { path } => {
                 let named = normalize_lexically(&project.join(scope));
-                Path::new(path).starts_with(&named) || Path::new(&demand.target) == named
+                Path::new(path).starts_with(&named) || Path::new(&access.target) == named
             }
             Scope::Host { host } => matches_host(scope, host),
             Scope::Tool
@@ -231,17 +231,17 @@ impl Grant {
 
 /// Returns the narrowest grants that would allow a call. Empty if no grant can, or if only a grant
 /// for all commands would.
-pub(crate) fn exact_grants(tool: &str, demand: &AccessRequest) -> Vec<String> {
-    match &demand.scope {
+pub(crate) fn exact_grants(tool: &str, access: &AccessRequest) -> Vec<String> {
+    match &access.scope {
         Scope::Unconfined => vec![format!("{tool}:{UNCONFINED}")],
         Scope::Command { .. } | Scope::CommandLine { .. } | Scope::Call if tool == BASH => {
-            let patterns = exact_patterns(&demand.target);
+            let patterns = exact_patterns(&access.target);
             let of_pattern = |pattern: String| format!("{tool}({pattern})");
             patterns.into_iter().flatten().map(of_pattern).collect()
         }
-        Scope::Directory { .. } => vec![format!("{tool}:{}", demand.target)],
+        Scope::Directory { .. } => vec![format!("{tool}:{}", access.target)],
         Scope::Host { host } => vec![format!("{tool}:{host}")],
-        Scope::Call if demand.is_sensitive => Vec::new(),
+        Scope::Call if access.is_sensitive => Vec::new(),
         Scope::Call | Scope::Tool | Scope::Command { .. } | Scope::CommandLine { .. } => {
             vec![tool.to_owned()]
         }
@@ -299,7 +299,7 @@ fn normalize_lexically(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
-    fn demand(target: &str, scope: Scope) -> AccessRequest {
+    fn access(target: &str, scope: Scope) -> AccessRequest {
         AccessRequest {
             scope,
             ..AccessRequest::whole_tool(target)
@@ -307,21 +307,21 @@ mod tests {
     }
 
     fn directory(path: &str) -> AccessRequest {
-        demand(&format!("{path}/f"), Scope::Directory { path: path.into() })
+        access(&format!("{path}/f"), Scope::Directory { path: path.into() })
     }
 
     #[test]
     fn grant_covers_only_matching_requests() {
-        let host = |host: &str| demand("u", Scope::Host { host: host.into() });
+        let host = |host: &str| access("u", Scope::Host { host: host.into() });
         let secret = AccessRequest {
             is_sensitive: true,
-            ..demand("/p/.env", Scope::Call)
+            ..access("/p/.env", Scope::Call)
         };
         let unconfined = AccessRequest {
             is_sensitive: true,
-            ..demand("cargo", Scope::Unconfined)
+            ..access("cargo", Scope::Unconfined)
         };
-        for (grant, tool, demand, covered) in [
+        for (grant, tool, access, covered) in [
             ("write", "write", directory("/p/src"), true),
             ("write", "edit", directory("/p/src"), false),
             ("write:src", "write", directory("/p/src"), true),
@@ -397,9 +397,9 @@ mod tests {
         ] {
             let known = Grant::parse(grant).unwrap();
             assert_eq!(
-                known.covers(tool, &demand, Path::new("/p")),
+                known.covers(tool, &access, Path::new("/p")),
                 covered,
-                "{grant} against {tool} {demand:?}"
+                "{grant} against {tool} {access:?}"
             );
         }
     }
@@ -470,9 +470,9 @@ mod tests {
     fn a_deny_rule_forbids_tools_directories_and_hosts() {
         let secret = AccessRequest {
             is_sensitive: true,
-            ..demand("/p/src/.env", Scope::Call)
+            ..access("/p/src/.env", Scope::Call)
         };
-        for (rule, tool, demand, is_denied) in [
+        for (rule, tool, access, is_denied) in [
             ("write", "write", directory("/p/src"), true),
             ("w*", "write", secret.clone(), true),
             ("write:src", "write", directory("/p/src/deep"), true),
@@ -482,7 +482,7 @@ mod tests {
             (
                 "webfetch:*.x.org",
                 "webfetch",
-                demand(
+                access(
                     "u",
                     Scope::Host {
                         host: "a.x.org".into(),
@@ -493,9 +493,9 @@ mod tests {
         ] {
             let rule = Grant::parse(rule).unwrap();
             assert_eq!(
-                rule.denies(tool, &demand, Path::new("/p")),
+                rule.denies(tool, &access, Path::new("/p")),
                 is_denied,
-                "{rule:?} {demand:?}"
+                "{rule:?} {access:?}"
             );
         }
     }

@@ -118,12 +118,15 @@ impl RunRegistry {
             return run;
         }
         let entry = self.new_entry(run);
-        let live = Arc::clone(self.runs.entry(run.run_id.clone()).or_insert(entry).value());
+        let registered = Arc::clone(self.runs.entry(run.run_id.clone()).or_insert(entry).value());
         // Closing may have listed the runs that it interrupts already, without this one.
         if !self.lifetime.is_open() {
-            self.deregister(&live, RunPhase::Interrupted(self.lifetime.interruption()));
+            self.deregister(
+                &registered,
+                RunPhase::Interrupted(self.lifetime.interruption()),
+            );
         }
-        live
+        registered
     }
 
     fn new_entry(&self, run: &Run) -> Arc<RunEntry> {

@@ -421,7 +421,7 @@ impl RunTasks {
             let result = tokio::select! {
                 biased;
                 () = token.cancelled() => HookResult::default(),
-                heard = services.hooks.before_end(&spec, answer) => heard,
+                result = services.hooks.before_end(&spec, answer) => result,
             };
             mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Stop {
                 turn,

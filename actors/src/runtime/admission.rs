@@ -126,13 +126,13 @@ impl Runtime {
         {
             return Err(services.lifetime.interruption());
         }
-        let live = match reply.await {
-            Ok(Ok(live)) => live,
+        let entry = match reply.await {
+            Ok(Ok(entry)) => entry,
             Ok(Err(error)) => return Err(self.explain_start_error(error, &run, is_known).await),
             Err(_) => self.find_unacknowledged(&run).await?,
         };
         tracing::info!(run = %run.run_id, session = %run.session_id, agent = run.settings.agent_type, "run accepted");
-        Ok(RunHandle::new(Arc::clone(services), live))
+        Ok(RunHandle::new(Arc::clone(services), entry))
     }
 
     /// Replaces a start error with `session_not_found` (retryable) if the session was deleted after
@@ -470,11 +470,13 @@ impl Runtime {
         includes_all: bool,
     ) -> Result<(), ErrorInfo> {
         let services = &self.inner.services;
-        let mut live = known
-            .live
+        let mut live_runs = known
+            .live_runs
             .iter()
             .filter(|run| includes_all || trace_id.is_within(&run.trace_id));
-        if services.sessions.contains(id) || live.all(|run| services.runs.contains(&run.run_id)) {
+        if services.sessions.contains(id)
+            || live_runs.all(|run| services.runs.contains(&run.run_id))
+        {
             return Ok(());
         }
         let message = format!("session {id} has an interrupted run: resume it or stop it first");
@@ -486,7 +488,7 @@ impl Runtime {
         match known {
             Some(known)
                 if known
-                    .live
+                    .live_runs
                     .iter()
                     .any(|run| !self.inner.services.runs.contains(&run.run_id)) =>
             {

@@ -295,9 +295,11 @@ impl RunHandle {
         let missing: Vec<ChildSpec> = specs.into_iter().skip(existing.len()).collect();
         let mut children = Vec::with_capacity(existing.len() + missing.len());
         for run in existing {
-            let live = self.services.runs.get(&run.run_id);
-            children.push(match (live, run.status.is_terminal()) {
-                (Some(live), false) => Child::Running(Self::new(Arc::clone(&self.services), live)),
+            let entry = self.services.runs.get(&run.run_id);
+            children.push(match (entry, run.status.is_terminal()) {
+                (Some(entry), false) => {
+                    Child::Running(Self::new(Arc::clone(&self.services), entry))
+                }
                 _ => Child::Ended(self.ended_child(&run.run_id).await?),
             });
         }

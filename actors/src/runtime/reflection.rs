@@ -56,16 +56,16 @@ impl Runtime {
         let read = move |reader: &dyn soong_storage::store::Reader| {
             let head = reader.trace(&trace)?.map_or(0, |trace| trace.head_sequence);
             let inherited = inherited_settings(reader, &trace)?;
-            let live = reader.live_runs(Some(&wanted))?;
+            let live_runs = reader.live_runs(Some(&wanted))?;
             Ok((
                 reader.session(&wanted)?,
                 head,
-                live,
+                live_runs,
                 reader.last_started_run(&trace)?,
                 inherited,
             ))
         };
-        let (session, head, live, last, inherited) = services.reader.read(read).await?;
+        let (session, head, live_runs, last, inherited) = services.reader.read(read).await?;
         let uid = start
             .session
             .uid
@@ -74,7 +74,7 @@ impl Runtime {
         let session = session
             .filter(|session| session.uid == uid)
             .ok_or_else(missing)?;
-        if !live.is_empty() {
+        if !live_runs.is_empty() {
             let message =
                 format!("session {id} has a run that has not ended: wait for it, or stop it");
             return Err(ErrorInfo::retryable(ErrorCode::SessionActive, message));

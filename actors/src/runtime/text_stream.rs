@@ -18,7 +18,7 @@ impl AnswerText {
     /// Returns the text that an item adds. A stored answer adds what was not streamed of it.
     fn added(&mut self, item: &StreamItem) -> Option<String> {
         match item {
-            StreamItem::Delta(live) => match &live.delta {
+            StreamItem::Delta(delta) => match &delta.delta {
                 Delta::Text { text } => {
                     self.passed.push_str(text);
                     Some(text.clone())

@@ -92,8 +92,8 @@ impl Traces<'_> {
     /// # Errors
     /// `nothing_running` if this runtime does not execute the run.
     pub fn handle(self, id: &RunId) -> Result<RunHandle, ErrorInfo> {
-        let live = self.runtime.inner.services.runs.get(id);
-        let live = live.ok_or_else(|| {
+        let entry = self.runtime.inner.services.runs.get(id);
+        let entry = entry.ok_or_else(|| {
             ErrorInfo::new(
                 ErrorCode::NothingRunning,
                 format!("run {id} is not active in this process: it has ended, is interrupted, or never started"),
@@ -101,7 +101,7 @@ impl Traces<'_> {
         })?;
         Ok(RunHandle::new(
             Arc::clone(&self.runtime.inner.services),
-            live,
+            entry,
         ))
     }
 

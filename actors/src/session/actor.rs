@@ -445,13 +445,13 @@ impl SessionActor {
             }
             Err(error) => {
                 // If it was recorded anyway, it is ended.
-                if let Some(live) = self.services.runs.get(run_id) {
+                if let Some(entry) = self.services.runs.get(run_id) {
                     let ending = Ending {
                         status: RunStatus::Failed,
                         reason: EndReason::Failed,
                         error: Some(error.clone()),
                     };
-                    self.services.finalizer.finalize_orphan(live, ending);
+                    self.services.finalizer.finalize_orphan(entry, ending);
                 }
                 if let Some(reply) = state.queue.remove(index).and_then(|queued| queued.reply) {
                     let _ = reply.send(Err(error));

@@ -288,17 +288,17 @@ impl SessionSupervisorActor {
         let runs = self.runs_of(id);
         let tasks: Vec<_> = runs
             .iter()
-            .map(|live| live.address.renew_tasks().0)
+            .map(|entry| entry.address.renew_tasks().0)
             .collect();
         let _ = tokio::time::timeout(
             INTERRUPT_LIMIT,
             join_all(tasks.iter().map(|work| work.wait())),
         )
         .await;
-        for live in runs {
+        for entry in runs {
             self.services
                 .runs
-                .deregister(&live, RunPhase::Interrupted(failure.clone()));
+                .deregister(&entry, RunPhase::Interrupted(failure.clone()));
         }
         self.deregister(id);
         self.services.bus.fail_session(id, failure);

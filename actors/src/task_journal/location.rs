@@ -81,7 +81,7 @@ pub(super) fn project_tasks(project: &Path) -> Option<PathBuf> {
         folder.push(part);
         is_folder_within(project, &folder)
             .ok()
-            .filter(|there| *there)?;
+            .filter(|is_inside| *is_inside)?;
     }
     Some(folder)
 }

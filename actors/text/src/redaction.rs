@@ -243,9 +243,9 @@ impl Redactor {
                     .keys()
                     .any(|name| matches!(self.text(name), Cow::Owned(_)))
                 {
-                    let taken = std::mem::take(fields);
+                    let old_fields = std::mem::take(fields);
                     fields.extend(
-                        taken
+                        old_fields
                             .into_iter()
                             .map(|(name, value)| (self.text(&name).into_owned(), value)),
                     );

@@ -77,8 +77,8 @@ impl Edit {
         let resolved = self
             .roots
             .resolve_existing(&context.project_dir, &arguments.path)?;
-        let demand = self.roots.write_access(&resolved);
-        Ok((resolved, demand))
+        let access = self.roots.write_access(&resolved);
+        Ok((resolved, access))
     }
 }
 
@@ -123,8 +123,8 @@ impl Tool for Edit {
         let roots = Arc::clone(&self.roots);
         let previous = Arc::clone(&self.previous);
         async move {
-            let ((resolved, demand), wanted) = placed?;
-            if context.granted_access.as_ref() != Some(&demand) {
+            let ((resolved, access), wanted) = placed?;
+            if context.granted_access.as_ref() != Some(&access) {
                 return Err(path_changed_error(&resolved));
             }
             let edited_path = resolved.clone();

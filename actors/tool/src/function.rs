@@ -314,25 +314,25 @@ mod tests {
     #[test]
     fn function_tool_requires_permission_as_declared() {
         let context = TestProject::new(&[]).context();
-        let demand = |tool: FunctionTool<TestArguments, StatedEffect>| {
+        let access = |tool: FunctionTool<TestArguments, StatedEffect>| {
             tool.required_access(&context, &json!({"times": 3}))
                 .unwrap()
         };
-        assert_eq!(demand(tool().reads()), None);
+        assert_eq!(access(tool().reads()), None);
         for asks in [
             tool().writes(),
             tool().dangerous(),
             tool().network().reads(),
             tool().reads().network(),
         ] {
-            assert_eq!(demand(asks).unwrap().scope, Scope::Tool);
+            assert_eq!(access(asks).unwrap().scope, Scope::Tool);
         }
-        assert_eq!(demand(tool().writes().without_permission()), None);
+        assert_eq!(access(tool().writes().without_permission()), None);
         let by_arguments = |_: &ToolContext, arguments: &TestArguments| {
             (arguments.times > 2).then(|| AccessRequest::whole_tool("many"))
         };
         assert_eq!(
-            demand(tool().reads().requires_access(by_arguments))
+            access(tool().reads().requires_access(by_arguments))
                 .unwrap()
                 .target,
             "many"

@@ -290,10 +290,10 @@ impl Search {
             .searcher
             .search_reader(&self.matcher, reader, &mut rows)
             .is_err();
-        let taken = rows.collected;
+        let collected = rows.collected;
         let more = rows.more;
         let binary = rows.binary;
-        self.matches += taken;
+        self.matches += collected;
         self.is_truncated |= more;
         if failed || binary {
             self.searched_files -= 1;

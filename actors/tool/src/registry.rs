@@ -302,8 +302,8 @@ mod tests {
         registry
             .register_built_in_spec(spec("x", json!({"type": "object"})))
             .unwrap();
-        let again = registry.register_built_in_spec(spec("x", json!({"type": "object"})));
-        assert_eq!(again, Err(RegisterError::NameTaken("x".to_owned())));
+        let duplicate = registry.register_built_in_spec(spec("x", json!({"type": "object"})));
+        assert_eq!(duplicate, Err(RegisterError::NameTaken("x".to_owned())));
     }
 
     fn project_tools() -> Result<ToolRegistry, RegisterError> {

@@ -584,8 +584,8 @@ mod unix {
             return Ok(false);
         }
         let taken_name = unique_name(EXCHANGE_SUFFIX);
-        let taken: &OsStr = taken_name.as_ref();
-        match rename_new(folder, name, taken) {
+        let moved_name: &OsStr = taken_name.as_ref();
+        match rename_new(folder, name, moved_name) {
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(false),
             // Not supported.
@@ -595,11 +595,11 @@ mod unix {
             }
             Err(error) => return Err(error.into()),
         }
-        if is_as_expected(folder, taken, before, is_expected).unwrap_or(false) {
-            unlinkat(folder, taken, AtFlags::empty())?;
+        if is_as_expected(folder, moved_name, before, is_expected).unwrap_or(false) {
+            unlinkat(folder, moved_name, AtFlags::empty())?;
             return Ok(true);
         }
-        match rename_new(folder, taken, name) {
+        match rename_new(folder, moved_name, name) {
             // Another program has created the name again: its newest file stays, and the older one
             // keeps the other name.
             Ok(()) | Err(Errno::EXIST) => Ok(false),

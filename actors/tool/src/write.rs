@@ -72,10 +72,10 @@ impl Write {
         let resolved = self
             .roots
             .resolve_new(&context.project_dir, &arguments.path)?;
-        let mut demand = self.roots.write_access(&resolved);
+        let mut access = self.roots.write_access(&resolved);
         let exists = resolved.path.symlink_metadata().is_ok();
-        demand.note = exists.then(|| "the file exists and would be replaced".to_owned());
-        Ok((resolved, demand))
+        access.note = exists.then(|| "the file exists and would be replaced".to_owned());
+        Ok((resolved, access))
     }
 }
 
@@ -89,8 +89,8 @@ impl Tool for Write {
         context: &ToolContext,
         value: &Value,
     ) -> Result<Option<AccessRequest>, ErrorInfo> {
-        let (_, demand) = self.resolve(context, &arguments(value.clone())?)?;
-        Ok(Some(demand))
+        let (_, access) = self.resolve(context, &arguments(value.clone())?)?;
+        Ok(Some(access))
     }
 
     fn resolved_path(&self, context: &ToolContext, value: &Value) -> Option<PathBuf> {
@@ -99,14 +99,14 @@ impl Tool for Write {
 
     fn preview(&self, context: &ToolContext, value: &Value) -> Option<String> {
         let arguments: Arguments = arguments(value.clone()).ok()?;
-        let (resolved, demand) = self.resolve(context, &arguments).ok()?;
+        let (resolved, access) = self.resolve(context, &arguments).ok()?;
         // The permission request is stored with this preview, so the preview must not contain the
         // text of a file that requires permission to read.
         if self.roots.read_access(&resolved).is_some() {
             return None;
         }
         // `resolve` sets the note only if the file exists.
-        let old = if demand.note.is_some() {
+        let old = if access.note.is_some() {
             edit::read_editable_text(&resolved).ok()?
         } else {
             String::new()
@@ -120,8 +120,8 @@ impl Tool for Write {
         let roots = Arc::clone(&self.roots);
         let previous = Arc::clone(&self.previous);
         async move {
-            let ((resolved, demand), wanted) = placed?;
-            if context.granted_access.as_ref() != Some(&demand) {
+            let ((resolved, access), wanted) = placed?;
+            if context.granted_access.as_ref() != Some(&access) {
                 return Err(path_changed_error(&resolved));
             }
             let replaced = if wanted.overwrite {

@@ -168,11 +168,11 @@ impl Stream for UploadBody {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         match std::task::ready!(self.bytes.poll_next_unpin(cx)) {
             Some(Err(error)) => {
-                let again = std::io::Error::new(error.kind(), error.to_string());
+                let copied_error = std::io::Error::new(error.kind(), error.to_string());
                 if let Some(tell) = self.error_sender.take() {
                     let _ = tell.send(error);
                 }
-                Poll::Ready(Some(Err(again)))
+                Poll::Ready(Some(Err(copied_error)))
             }
             other => Poll::Ready(other),
         }

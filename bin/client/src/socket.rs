@@ -20,14 +20,14 @@ const LONGEST_NAME: &str = "/.control-xxxx/s";
 /// # Errors
 /// `NotFound` or `ConnectionRefused` if no process listens there.
 pub async fn connect(home: &Path) -> io::Result<UnixStream> {
-    let near = ShortPath::new(home)?;
-    UnixStream::connect(near.socket()).await
+    let short_path = ShortPath::new(home)?;
+    UnixStream::connect(short_path.socket()).await
 }
 
 /// Returns whether a process listens on the control socket of a home.
 pub fn is_served(home: &Path) -> bool {
     ShortPath::new(home)
-        .and_then(|near| std::os::unix::net::UnixStream::connect(near.socket()))
+        .and_then(|short_path| std::os::unix::net::UnixStream::connect(short_path.socket()))
         .is_ok()
 }
 

@@ -99,10 +99,10 @@ impl TreeWatcher {
         };
         loop {
             let received = tokio::time::timeout(IDLE_TIMEOUT, stream.next()).await;
-            let heard = received.map_err(|_| {
+            let message_result = received.map_err(|_| {
                 connection_lost(&format!("no data for {} s", IDLE_TIMEOUT.as_secs()))
             })?;
-            match heard {
+            match message_result {
                 Some(Ok(Message::Text(text))) => {
                     return serde_json::from_str(&text).map_err(|error| {
                         let message =

@@ -16,18 +16,18 @@ use tokio::net::{UnixListener, UnixStream};
 ///
 /// The caller owns the home, so no other process binds there at the same time.
 pub fn bind(home: &Path) -> io::Result<(UnixListener, SocketFile)> {
-    let near = ShortPath::new(home)?;
+    let short_path = ShortPath::new(home)?;
     // Created in a private folder, so that the socket never exists with a wider mode at its final
     // path.
     let private = tempfile::Builder::new()
         .prefix(".control-")
         .rand_bytes(4)
-        .tempdir_in(near.path())?;
+        .tempdir_in(short_path.path())?;
     let path = private.path().join("s");
     let listener = UnixListener::bind(&path)?;
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600))?;
     let id = file_id(&path)?;
-    std::fs::rename(&path, near.path().join(NAME))?;
+    std::fs::rename(&path, short_path.path().join(NAME))?;
     Ok((
         listener,
         SocketFile {

@@ -47,10 +47,10 @@ pub(crate) fn with_suggestion(mut error: Error) -> Error {
 
 /// Returns the name that a misspelled one is likely to mean.
 pub(crate) fn nearest_of<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let near = names
+    let nearest = names
         .map(|known| (strsim::damerau_levenshtein(name, known), known))
         .min()?;
-    (near.0 <= MAX_DISTANCE && near.0 < name.chars().count()).then_some(near.1)
+    (nearest.0 <= MAX_DISTANCE && nearest.0 < name.chars().count()).then_some(nearest.1)
 }
 
 #[cfg(test)]

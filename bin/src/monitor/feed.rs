@@ -244,7 +244,7 @@ async fn forward_tree(
         Ok(line) => line,
         Err(error) => return Some(error),
     };
-    let mut there = Some(Connection::Connected {
+    let mut connection = Some(Connection::Connected {
         pid: ready.pid,
         version: ready.version.clone(),
     });
@@ -253,10 +253,10 @@ async fn forward_tree(
             Ok(event) => event,
             Err(error) => return Some(error),
         };
-        if let Some(there) = there.take() {
+        if let Some(connection) = connection.take() {
             *wait = RECONNECT_DELAY.0;
             reached.send_replace(Some((client.clone(), ready.clone())));
-            tell.send(MonitorInput::Link(there)).await.ok()?;
+            tell.send(MonitorInput::Link(connection)).await.ok()?;
         }
         tell.send(MonitorInput::Tree(event)).await.ok()?;
     }

@@ -48,8 +48,11 @@ pub(crate) async fn measure(actors: usize, pairs: usize) -> Result<(), Failed> {
     let server = Server::start(&model::start().await?)?;
     let client = Client::new(&server.url, &server.token)?;
     fill(&client, actors).await?;
-    let there = count(&client.get("/api/tree").await?);
-    println!("{there} actors, {} MiB", server.resident_kib()? / 1_024);
+    let actor_count = count(&client.get("/api/tree").await?);
+    println!(
+        "{actor_count} actors, {} MiB",
+        server.resident_kib()? / 1_024
+    );
 
     let screen = Screen::open(&server)?;
     screen.settles();

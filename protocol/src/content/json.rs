@@ -245,9 +245,9 @@ mod tests {
             let expected =
                 ContentPart::inline(content_type, filename.map(str::to_owned), [0, 1, 2]);
             assert_eq!(part, expected, "{form}");
-            let again: ContentPart =
+            let parsed: ContentPart =
                 serde_json::from_value(serde_json::to_value(&part).unwrap()).unwrap();
-            assert_eq!(again, part);
+            assert_eq!(parsed, part);
         }
         let text: ContentPart =
             serde_json::from_value(json!({"type": "input_text", "text": "a"})).unwrap();

@@ -131,10 +131,10 @@ async fn bytes_round_trip_and_no_version_is_overwritten(world: TestBlobs) {
         blobs.delete(&path).await.unwrap();
         assert_eq!(blobs.get(&path).await.unwrap(), None, "{path}");
         blobs.put(&path, Bytes::from_static(b"one")).await.unwrap();
-        let again = blobs.put(&path, Bytes::from_static(b"two")).await;
+        let second = blobs.put(&path, Bytes::from_static(b"two")).await;
         assert!(
-            matches!(again, Err(StoreError::AlreadyExists(_))),
-            "{path}: {again:?}"
+            matches!(second, Err(StoreError::AlreadyExists(_))),
+            "{path}: {second:?}"
         );
         world.assert_holds(&path, &Bytes::from_static(b"one")).await;
         blobs.delete(&path).await.unwrap();
@@ -174,13 +174,13 @@ async fn streamed_body_replaces_no_existing_version(world: TestBlobs) {
     let first = Bytes::from_static(b"first");
     world.blobs.put(&path, first.clone()).await.unwrap();
     for size in [3, LARGE_BYTES] {
-        let again = world
+        let second = world
             .blobs
             .put_stream(&path, u64::MAX, pieces(&sample(size)))
             .await;
         assert!(
-            matches!(again, Err(StoreError::AlreadyExists(_))),
-            "{size}: {again:?}"
+            matches!(second, Err(StoreError::AlreadyExists(_))),
+            "{size}: {second:?}"
         );
         world.assert_holds(&path, &first).await;
     }

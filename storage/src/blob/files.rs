@@ -403,11 +403,7 @@ struct StagingFile {
 impl StagingFile {
     fn create(target: Target) -> Result<Self, StoreError> {
         match target.create_staging_file() {
-            Ok((file, aside)) => Ok(Self {
-                target,
-                file,
-                path: aside,
-            }),
+            Ok((file, path)) => Ok(Self { target, file, path }),
             Err(error) => {
                 // The failed attempt may have created folders. It is not reported if they cannot be
                 // removed.

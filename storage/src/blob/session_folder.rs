@@ -147,11 +147,11 @@ impl SessionFolder {
         let sessions = home.join(SESSIONS);
         let name = path_segment(id.as_str());
         let folder = sessions.join(&name);
-        let aside = sessions.join(TRASH_FOLDER).join(&name);
+        let trash = sessions.join(TRASH_FOLDER).join(&name);
         Self {
             home: home.to_owned(),
             folder,
-            trash: aside,
+            trash,
             unlink,
         }
     }

@@ -381,7 +381,7 @@ pub(super) fn missing_references_are_rejected(mut world: TestStore) {
         world.fenced("nobody", 1, 1, Vec::new()),
         Err(StoreError::NotFound("run nobody".into()))
     );
-    let taken: Vec<(Vec<Write>, &str)> = vec![
+    let duplicates: Vec<(Vec<Write>, &str)> = vec![
         (vec![new_trace("a", "a")], "trace a"),
         (vec![new_run("a", "a", "a")], "run a"),
         (
@@ -398,7 +398,7 @@ pub(super) fn missing_references_are_rejected(mut world: TestStore) {
         world.write_rejected(vec![Write::Trace(TraceWrite::FirstTask(late))]),
         StoreError::AlreadyExists("a run of trace a".into())
     );
-    for (writes, what) in taken {
+    for (writes, what) in duplicates {
         assert_eq!(
             world.write_rejected(writes),
             StoreError::AlreadyExists(what.into())

@@ -124,8 +124,8 @@ pub(super) fn artifact_name_is_unique_in_its_scope(mut world: TestStore) {
     ];
     for (number, scope) in scopes.iter().enumerate() {
         world.write(vec![version(&format!("x{number}"), scope, "report", 1)]);
-        let taken = world.write_rejected(vec![version(&format!("y{number}"), scope, "report", 1)]);
-        assert_eq!(taken, StoreError::AlreadyExists("artifact report".into()));
+        let error = world.write_rejected(vec![version(&format!("y{number}"), scope, "report", 1)]);
+        assert_eq!(error, StoreError::AlreadyExists("artifact report".into()));
     }
     world.write(vec![version("z", &scopes[0], "alpha", 1)]);
     let names: Vec<_> = world
@@ -454,8 +454,8 @@ pub(super) fn version_is_rejected_while_edits_are_unflushed(mut world: TestStore
     ));
     world.write(vec![flush(2), save(3)]);
     assert_eq!(numbers_and_dirty_flag(&world), (3, 3, false));
-    let taken = world.write_rejected(vec![version("other", &in_session("a"), "plan", 1)]);
-    assert_eq!(taken, StoreError::AlreadyExists("artifact plan".into()));
+    let error = world.write_rejected(vec![version("other", &in_session("a"), "plan", 1)]);
+    assert_eq!(error, StoreError::AlreadyExists("artifact plan".into()));
 }
 
 pub(super) fn deleted_artifact_leaves_intents_for_its_blobs(mut world: TestStore) {

@@ -294,9 +294,9 @@ pub(super) fn child_results_are_ordered_by_start(mut world: TestStore) {
         Some(result(1))
     );
     assert_eq!(world.reader.child_result(&run_id("c2")).unwrap(), None);
-    let again = world.write_rejected(vec![Write::Run(RunWrite::ChildResult(Box::new(result(3))))]);
+    let error = world.write_rejected(vec![Write::Run(RunWrite::ChildResult(Box::new(result(3))))]);
     assert_eq!(
-        again,
+        error,
         StoreError::AlreadyExists("the result of run c3".into())
     );
     let nobody = world.write_rejected(vec![Write::Run(RunWrite::ChildResult(Box::new(result(4))))]);

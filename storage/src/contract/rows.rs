@@ -414,7 +414,7 @@ pub(super) fn lists_are_paged_newest_first_and_filtered(mut world: TestStore) {
         }),
         ["s2@1"]
     );
-    let live = TraceFilter {
+    let live_filter = TraceFilter {
         is_live: true,
         ..any()
     };
@@ -422,7 +422,11 @@ pub(super) fn lists_are_paged_newest_first_and_filtered(mut world: TestStore) {
         status: Some(TraceStatus::Running),
         ..any()
     });
-    assert_eq!(ids(live), running, "here every trace that runs has a run");
+    assert_eq!(
+        ids(live_filter),
+        running,
+        "here every trace that runs has a run"
+    );
     let both = TraceFilter {
         session_id: Some(session_id("s2")),
         status: Some(TraceStatus::Failed),

@@ -148,12 +148,16 @@ pub(super) fn main_path_leads_from_first_message_to_head(mut world: TestStore) {
     assert_eq!(path(&world, "a", MessagePath::Main), [1, 2, 3, 6, 7]);
     assert_eq!(path(&world, "a", MessagePath::To(8)), [1, 2, 3, 4, 5, 8]);
 
-    for taken in [7, 3] {
-        let refused =
-            world.write_rejected(vec![add_message(message("a", taken, Some(1), Role::User))]);
+    for used_sequence in [7, 3] {
+        let refused = world.write_rejected(vec![add_message(message(
+            "a",
+            used_sequence,
+            Some(1),
+            Role::User,
+        ))]);
         assert_eq!(
             refused,
-            StoreError::AlreadyExists(format!("message a-{taken:04}"))
+            StoreError::AlreadyExists(format!("message a-{used_sequence:04}"))
         );
     }
     let ahead = world.write_rejected(vec![add_message(message("a", 9, Some(10), Role::User))]);

@@ -36,14 +36,14 @@ pub(super) fn count_new_run(status: RunStatus, reflects: bool, trace: &mut Trace
 /// Returns whether an event starts a run that keeps a plan and therefore a task journal (TASK-1).
 /// `false` if the event only continues a run that has started before.
 pub(super) fn starts_task_journal(event: &RunEvent, run: &RunRow) -> bool {
-    let begins = matches!(
+    let is_orchestrator_start = matches!(
         event,
         RunEvent::LoopStarted {
             mode: RunMode::Orchestrator,
             ..
         }
     );
-    begins && run.started_at.is_none() && !run.status.is_terminal()
+    is_orchestrator_start && run.started_at.is_none() && !run.status.is_terminal()
 }
 
 /// Applies an event of a run.

@@ -165,8 +165,8 @@ fn owner_waits_for_uploads_of_other_terminals() {
     // first input ends.
     second_input.write_all(&[b'2'; 4_000_000]).unwrap();
     drop(first_input);
-    let mut heard = BufReader::new(first.child.stderr.take().unwrap()).lines();
-    assert!(heard.any(|line| line.unwrap().contains("another terminal is still writing")));
+    let mut stderr_lines = BufReader::new(first.child.stderr.take().unwrap()).lines();
+    assert!(stderr_lines.any(|line| line.unwrap().contains("another terminal is still writing")));
     drop(second_input);
     second.finish().expect_code(0);
     first.finish().expect_code(0);

@@ -220,9 +220,9 @@ fn links_of_the_documents_exist() {
                 .canonicalize()
                 .unwrap_or_else(|error| panic!("{link_location}: {error}"));
             if !anchor.is_empty() {
-                let there = std::fs::read_to_string(&target).unwrap();
+                let page_text = std::fs::read_to_string(&target).unwrap();
                 assert!(
-                    anchors(&there).iter().any(|name| name == anchor),
+                    anchors(&page_text).iter().any(|name| name == anchor),
                     "{link_location}: no such heading"
                 );
             }

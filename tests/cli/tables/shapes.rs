@@ -445,7 +445,7 @@ fn events_share_one_envelope_and_the_last_line_is_the_result() {
         &|service| drop(service.next()),
         5,
     );
-    let again = result(&["run", "--trace", "f"], &answer, 0);
+    let resumed = result(&["run", "--trace", "f"], &answer, 0);
     let home = world.home().display().to_string();
     let mut events = world
         .run(&["demo", "--json", "--home", &home])
@@ -471,7 +471,7 @@ fn events_share_one_envelope_and_the_last_line_is_the_result() {
         .iter()
         .map(|(path, keys)| (*path, keys.as_str()))
         .collect();
-    check("run", &[done, failed, again, demo], &shape);
+    check("run", &[done, failed, resumed, demo], &shape);
 
     let talk = world
         .run_with_input(&["chat", "--model", "offline", "--json"], b"One\nTwo\n")

@@ -62,11 +62,13 @@ async fn edits_answer_as_short_xml_and_versions_are_sparse() {
         );
         assert_eq!(versions(&world, &here, "task_plan").await, stored);
     }
-    let (_, again) = run(&world, "s", &[create("task_plan", "another")]).await;
+    let (_, second_outcome) = run(&world, "s", &[create("task_plan", "another")]).await;
     assert!(
-        again.output.contains(ErrorCode::ArtifactExists.as_str()),
+        second_outcome
+            .output
+            .contains(ErrorCode::ArtifactExists.as_str()),
         "{}",
-        again.output
+        second_outcome.output
     );
     assert_eq!(text(&world, &here, "task_plan").await, "all done");
     world.finish().await;

@@ -48,13 +48,13 @@ impl Tool for Leak {
         let scope = Scope::Directory {
             path: format!("/{}", blurt()),
         };
-        let demand = AccessRequest {
+        let access = AccessRequest {
             target: blurt(),
             scope,
             is_sensitive: false,
             note: Some(blurt()),
         };
-        Ok((self.1 == "ask").then_some(demand))
+        Ok((self.1 == "ask").then_some(access))
     }
 
     fn call(&self, context: ToolContext, arguments: Value) -> BoxFuture<'static, ToolResult> {

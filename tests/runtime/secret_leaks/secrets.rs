@@ -61,7 +61,7 @@ pub struct Search {
     pieces: HashMap<Vec<u8>, &'static str>,
     /// Whether any piece begins with a pair of bytes, indexed by the pair. Rules out most positions
     /// quickly.
-    begins: Vec<bool>,
+    first_pairs: Vec<bool>,
     places: Vec<(String, usize)>,
     /// Matches: variable name, place and surrounding text.
     found: Vec<String>,
@@ -80,13 +80,13 @@ impl Search {
                 }
             }
         }
-        let mut begins = vec![false; 256 * 256];
+        let mut first_pairs = vec![false; 256 * 256];
         pieces.keys().for_each(|piece: &Vec<u8>| {
-            begins[usize::from(piece[0]) * 256 + usize::from(piece[1])] = true
+            first_pairs[usize::from(piece[0]) * 256 + usize::from(piece[1])] = true
         });
         Self {
             pieces,
-            begins,
+            first_pairs,
             ..Self::default()
         }
     }
@@ -103,7 +103,8 @@ impl Search {
         while at + PIECE_BYTES <= bytes.len() {
             self.controls +=
                 usize::from(bytes[at] == control[0] && bytes[at..].starts_with(control));
-            let may_begin = self.begins[usize::from(bytes[at]) * 256 + usize::from(bytes[at + 1])];
+            let may_begin =
+                self.first_pairs[usize::from(bytes[at]) * 256 + usize::from(bytes[at + 1])];
             let Some(name) = may_begin
                 .then(|| self.pieces.get(&bytes[at..at + PIECE_BYTES]))
                 .flatten()

@@ -19,13 +19,13 @@ fn match_with_limit(
 #[test]
 fn expired_budget_stops_every_stage() {
     let same = "a".repeat(40_000);
-    let near = format!("{}b", "a".repeat(300));
+    let similar = format!("{}b", "a".repeat(300));
     let marks = "\u{301}\u{323}".repeat(200_000);
     let ligatures = "\u{FDFA}".repeat(60_000);
     let words = "some words that are not so rare ".repeat(40_000);
     for (content, old) in [
-        (same.as_str(), near.as_str()), // many spans, one region
-        (&marks, "nothing of this"),    // one cluster
+        (same.as_str(), similar.as_str()), // many spans, one region
+        (&marks, "nothing of this"),       // one cluster
         (&ligatures, "nothing of this"),
         (&words, "nothing of this"),
         (&same, "aaaaaaaaab"), // short: uses the preference

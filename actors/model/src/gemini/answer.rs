@@ -152,8 +152,8 @@ impl GeminiAnswer {
             )?;
         } else if let Some(text) = part.get("text").and_then(Value::as_str) {
             // A signature belongs to one part, so neighbours are not merged with a signed part.
-            let begins = self.is_signed || signature.is_some();
-            match (is_thought, begins) {
+            let starts_new_part = self.is_signed || signature.is_some();
+            match (is_thought, starts_new_part) {
                 (true, true) => self.draft.begin_reasoning(),
                 (false, true) => self.draft.begin_text(),
                 (_, false) => {}

@@ -143,9 +143,9 @@ impl Answer<'_> {
 }
 
 fn take_bytes<'a>(text: &mut &'a str, bytes: usize) -> Option<&'a str> {
-    let (taken, rest) = text.split_at_checked(bytes)?;
+    let (start, rest) = text.split_at_checked(bytes)?;
     *text = rest;
-    Some(taken)
+    Some(start)
 }
 
 /// Returns the turns of a request. `any_model`: data of an answer is included if any model of the
@@ -230,7 +230,7 @@ pub(crate) fn own_data<'a>(
 /// Ids that fit are kept.
 #[derive(Default)]
 struct CallIds {
-    taken: HashSet<String>,
+    used_ids: HashSet<String>,
     /// Outgoing id and tool name of the latest call with each id.
     current: HashMap<String, (String, String)>,
 }
@@ -265,7 +265,7 @@ impl CallIds {
         }
         let mut unique = stem.clone();
         let mut number = 2_u64;
-        while !self.taken.insert(unique.clone()) {
+        while !self.used_ids.insert(unique.clone()) {
             let ending = format!("_{number}");
             unique = format!(
                 "{}{ending}",

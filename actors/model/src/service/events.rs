@@ -147,8 +147,8 @@ impl EventReader {
     }
 
     fn keep_unframed(&mut self, piece: &[u8]) {
-        let begins = self.is_line_start && matches!(piece.first(), Some(b'{' | b'['));
-        if begins || !self.unframed.is_empty() {
+        let starts_json = self.is_line_start && matches!(piece.first(), Some(b'{' | b'['));
+        if starts_json || !self.unframed.is_empty() {
             let room = MAX_UNFRAMED_BYTES
                 .saturating_sub(self.unframed.len())
                 .min(piece.len());

@@ -43,7 +43,7 @@ impl ToolNames {
             return Self::default();
         }
         // Collect names that are kept first, so that no generated name equals one of them.
-        let mut taken: HashSet<String> = all()
+        let mut used_names: HashSet<String> = all()
             .filter(|name| is_valid(name))
             .map(str::to_owned)
             .collect();
@@ -52,8 +52,8 @@ impl ToolNames {
             if names.outgoing.contains_key(name) {
                 continue;
             }
-            let made = make_name(name, &taken);
-            taken.insert(made.clone());
+            let made = make_name(name, &used_names);
+            used_names.insert(made.clone());
             names.incoming.insert(made.clone(), name.to_owned());
             names.outgoing.insert(name.to_owned(), made);
         }
@@ -108,7 +108,7 @@ fn is_valid(name: &str) -> bool {
 
 /// Returns a name that fits and is not taken: `.` becomes `__`, any other invalid character becomes
 /// `_`.
-fn make_name(name: &str, taken: &HashSet<String>) -> String {
+fn make_name(name: &str, used_names: &HashSet<String>) -> String {
     let mut stem = String::with_capacity(name.len());
     for c in name.chars() {
         match c {
@@ -119,7 +119,7 @@ fn make_name(name: &str, taken: &HashSet<String>) -> String {
     }
     // ASCII only, so it can be cut anywhere.
     stem.truncate(MAX_BYTES);
-    if is_valid(&stem) && !taken.contains(&stem) {
+    if is_valid(&stem) && !used_names.contains(&stem) {
         return stem;
     }
     let mut number = 2_u64;
@@ -127,7 +127,7 @@ fn make_name(name: &str, taken: &HashSet<String>) -> String {
         let ending = format!("_{number}");
         let stem_length = stem.len().min(MAX_BYTES - ending.len());
         let candidate = format!("{}{ending}", &stem[..stem_length]);
-        if !taken.contains(&candidate) {
+        if !used_names.contains(&candidate) {
             return candidate;
         }
         number += 1;

@@ -156,7 +156,7 @@ fn deviation_is_a_running_mean_per_model() {
         deviations.record(model, counted, reported);
     }
     let all = deviations.all();
-    let near = |name: &str, samples, mean: f64| {
+    let check = |name: &str, samples, mean: f64| {
         let TokenDeviation {
             samples: known,
             mean: got,
@@ -166,8 +166,8 @@ fn deviation_is_a_running_mean_per_model() {
             "{name}: {known} {got}"
         );
     };
-    near("a", 2, 0.2);
-    near("b", 1, 0.0);
+    check("a", 2, 0.2);
+    check("b", 1, 0.0);
     assert!(
         !all.contains_key("c"),
         "a provider that reports nothing is no sample"

@@ -288,13 +288,13 @@ impl ArtifactStore {
             .reads
             .read(move |reader| reader.artifacts(&scope))
             .await?;
-        let taken: HashSet<String> = all
+        let used_names: HashSet<String> = all
             .into_iter()
             .filter_map(|artifact| artifact.name)
             .collect();
         Ok((1..)
             .map(|number| wanted.numbered(number))
-            .find(|name| !taken.contains(name.as_str())))
+            .find(|name| !used_names.contains(name.as_str())))
     }
 
     /// Receives the content to be stored. A large stream is staged in a blob of its own.
@@ -351,16 +351,16 @@ impl ArtifactStore {
                 .await
                 .map(|()| bytes.len() as u64),
             ReceivedContent::File(file) => self.blobs.put_file(path, limit, file).await,
-            ReceivedContent::Staged(aside) => {
+            ReceivedContent::Staged(staged_path) => {
                 let missing = || {
                     ErrorInfo::new(
                         ErrorCode::StorageError,
-                        format!("the staged file {aside} is missing"),
+                        format!("the staged file {staged_path} is missing"),
                     )
                 };
                 let (_, pieces) = self
                     .blobs
-                    .get_stream(aside)
+                    .get_stream(staged_path)
                     .await
                     .map_err(store_error)?
                     .ok_or_else(missing)?;

@@ -208,8 +208,8 @@ async fn short_outage_fails_no_call() {
 
 #[tokio::test(start_paused = true)]
 async fn first_streamed_token_of_probe_admits_other_calls() {
-    let taken = Arc::new(Mutex::new(Vec::new()));
-    let saw = Arc::clone(&taken);
+    let start_times = Arc::new(Mutex::new(Vec::new()));
+    let saw = Arc::clone(&start_times);
     let model = streaming_model(Duration::from_secs(60), move |_, since| {
         let is_down = since.as_secs() < 5;
         (!is_down).then(|| saw.lock().unwrap().push(since));
@@ -218,9 +218,9 @@ async fn first_streamed_token_of_probe_admits_other_calls() {
     let house = TestGateway::open(model, &limits(20, 0, 0)).await;
     let called = join_all((0..20).map(|_| house.call("a", 1))).await;
     assert!(called.iter().all(|(called, _)| called.outcome.is_ok()));
-    let taken = taken.lock().unwrap().clone();
-    let first = taken[0];
-    let last = taken[19];
+    let start_times = start_times.lock().unwrap().clone();
+    let first = start_times[0];
+    let last = start_times[19];
     assert!(
         last - first < Duration::from_secs(10),
         "{first:?} to {last:?}"

@@ -216,8 +216,8 @@ fn counters_change_in_place_and_nothing_else_changes() {
     assert_eq!(String::from_utf8(after.clone()).unwrap(), want);
     // Applying the same reflection again changes nothing: it may have been interrupted before it
     // reported its result.
-    let (again, _) = ExperienceText::read(after.clone()).apply(&rated);
-    assert_eq!(again, after);
+    let (unchanged, _) = ExperienceText::read(after.clone()).apply(&rated);
+    assert_eq!(unchanged, after);
     let (later, _) = ExperienceText::read(after).apply(&Changes {
         reflection: "run-2".to_owned(),
         ..rated

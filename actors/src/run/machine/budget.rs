@@ -55,14 +55,14 @@ impl Transition<'_, '_> {
 
     /// Takes one tool call from the budget. If none remains, ends the run.
     pub(crate) fn consume_tool_call(&mut self) -> Result<(), ErrorInfo> {
-        let taken = self
+        let outcome = self
             .context
             .budget
             .map_or(Ok(()), budget::BudgetAccount::count_tool_call);
-        if let Err(error) = &taken {
+        if let Err(error) = &outcome {
             self.end_if_budget_exceeded(error);
         }
-        taken
+        outcome
     }
 
     /// Ends the run because the time limit of its budget is reached.

@@ -77,13 +77,13 @@ impl RunSpawner {
     where
         M: Message + From<StartFailed>,
     {
-        let live = self.services.runs.register(run);
-        let start = open(&live, start).await;
+        let entry = self.services.runs.register(run);
+        let start = open(&entry, start).await;
         let project = self.services.runs.project_dir(&run.session_id);
         match (self.resolver.resolve(run, &project), start) {
             (Ok(spec), start) => {
                 let child = ChildEntry {
-                    entry: live,
+                    entry,
                     spec: Arc::new(spec),
                     crashes: CrashHistory::new(restart::RUN),
                 };
@@ -96,10 +96,10 @@ impl RunSpawner {
                     ..
                 },
             ) => {
-                self.services.runs.abandon_start(&live);
+                self.services.runs.abandon_start(&entry);
                 let _ = accepted.send(Err(error));
             }
-            (Err(error), _) => self.finalize(live, EndReason::Failed, error),
+            (Err(error), _) => self.finalize(entry, EndReason::Failed, error),
         }
     }
 
@@ -122,11 +122,11 @@ impl RunSpawner {
         start: RunStart,
     ) {
         let services = Arc::clone(&self.services);
-        let live = Arc::clone(&child.entry);
+        let entry = Arc::clone(&child.entry);
         let spec = Arc::clone(&child.spec);
         let actor = RunActor {
             services,
-            entry: live,
+            entry,
             spec,
         };
         match Actor::spawn_linked(None, actor, start, supervisor.get_cell()).await {
@@ -152,8 +152,8 @@ impl RunSpawner {
 
     /// Ends a run whose actor could not be started.
     pub(crate) fn start_failed(&self, failed: StartFailed) {
-        if let Some(live) = self.services.runs.get(&failed.run_id) {
-            self.finalize(live, EndReason::ActorCrashed, failed.error);
+        if let Some(entry) = self.services.runs.get(&failed.run_id) {
+            self.finalize(entry, EndReason::ActorCrashed, failed.error);
         }
     }
 

@@ -104,12 +104,12 @@ impl Actor for SubAgentSupervisorActor {
         match message {
             SubAgentMsg::Admit(runs) => {
                 for run in runs {
-                    let begins = if run.settings.continues {
+                    let queued_start = if run.settings.continues {
                         QueuedStart::Queued
                     } else {
                         QueuedStart::Fresh
                     };
-                    self.enqueue(state, run, begins);
+                    self.enqueue(state, run, queued_start);
                 }
             }
             SubAgentMsg::Restore { runs, reason } => {
@@ -129,14 +129,14 @@ impl Actor for SubAgentSupervisorActor {
             SubAgentMsg::Cancel(run) => {
                 if let Some(waiting) = state.queued.remove(&run) {
                     self.cancel_queued(&waiting.run);
-                } else if let Some(live) = self.services.runs.get(&run) {
-                    if state.admitted.contains(&run) || live.has_started() {
+                } else if let Some(entry) = self.services.runs.get(&run) {
+                    if state.admitted.contains(&run) || entry.has_started() {
                         self.services
                             .runs
-                            .notify(&live, RunInput::End(EndInput::Cancel));
+                            .notify(&entry, RunInput::End(EndInput::Cancel));
                     } else {
                         // It was recorded while its parent was queued, so it is not in this queue.
-                        self.end_unstarted(live);
+                        self.end_unstarted(entry);
                     }
                 }
             }
@@ -196,7 +196,7 @@ impl SubAgentSupervisorActor {
         }
     }
 
-    fn enqueue(&self, state: &mut SubAgentSupervisorState, run: Run, begins: QueuedStart) {
+    fn enqueue(&self, state: &mut SubAgentSupervisorState, run: Run, queued_start: QueuedStart) {
         let Some(parent) = run.parent_run_id.clone() else {
             return;
         };
@@ -215,14 +215,18 @@ impl SubAgentSupervisorActor {
             return self.cancel_queued(&run);
         }
         state.queue.push(parent, run.run_id.clone());
-        state
-            .queued
-            .insert(run.run_id.clone(), QueuedChild { run, start: begins });
+        state.queued.insert(
+            run.run_id.clone(),
+            QueuedChild {
+                run,
+                start: queued_start,
+            },
+        );
     }
 
     fn cancel_queued(&self, run: &Run) {
-        if let Some(live) = self.services.runs.get(&run.run_id) {
-            self.end_unstarted(live);
+        if let Some(entry) = self.services.runs.get(&run.run_id) {
+            self.end_unstarted(entry);
         }
     }
 
@@ -257,7 +261,7 @@ impl SubAgentSupervisorActor {
             let Some(run) = state.queue.pop() else { break };
             let Some(QueuedChild {
                 run: row,
-                start: begins,
+                start: queued_start,
             }) = state.queued.remove(&run)
             else {
                 continue;
@@ -275,7 +279,7 @@ impl SubAgentSupervisorActor {
                 continue;
             }
             state.slot_holders.insert(run);
-            let start = match begins {
+            let start = match queued_start {
                 QueuedStart::Fresh => RunStart::New {
                     rows: Vec::new(),
                     accepted: None,

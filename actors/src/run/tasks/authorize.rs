@@ -94,15 +94,15 @@ impl Authorizer {
         {
             return Err(refused_in_plan(name));
         }
-        let Some(demand) = tool.required_access(context, &call.arguments)? else {
+        let Some(access) = tool.required_access(context, &call.arguments)? else {
             return Ok(Authorization::Allowed(None));
         };
         if let Some(id) = &call.request.permission_id {
             return if self
-                .is_allowed(spec, tool, context, call, id, &demand)
+                .is_allowed(spec, tool, context, call, id, &access)
                 .await?
             {
-                Ok(Authorization::Allowed(Some(demand)))
+                Ok(Authorization::Allowed(Some(access)))
             } else {
                 Err(access_changed(name))
             };
@@ -112,14 +112,14 @@ impl Authorizer {
             &spec.settings,
             &context.project_dir,
             name,
-            &demand,
+            &access,
         );
-        match self.network_policy(&call.request.spec, &demand) {
+        match self.network_policy(&call.request.spec, &access) {
             _ if verdict == CommandVerdict::Deny => return Err(denied_tool(name)),
             _ if verdict == CommandVerdict::Allow => {
-                return Ok(Authorization::Allowed(Some(demand)));
+                return Ok(Authorization::Allowed(Some(access)));
             }
-            NetworkPolicy::Allow => return Ok(Authorization::Allowed(Some(demand))),
+            NetworkPolicy::Allow => return Ok(Authorization::Allowed(Some(access))),
             NetworkPolicy::Deny => return Err(network_denied(name)),
             NetworkPolicy::Ask => {}
         }
@@ -128,24 +128,24 @@ impl Authorizer {
         if verdict == CommandVerdict::Ask
             && self
                 .permissions
-                .mode_allows(session_id, mode, &context.project_dir, name, &demand)
+                .mode_allows(session_id, mode, &context.project_dir, name, &access)
         {
-            return Ok(Authorization::Allowed(Some(demand)));
+            return Ok(Authorization::Allowed(Some(access)));
         }
-        if let (Scope::Unconfined, Confinement::None { why }) = (&demand.scope, confinement()) {
-            return Err(unconfined(name, &demand, &why));
+        if let (Scope::Unconfined, Confinement::None { why }) = (&access.scope, confinement()) {
+            return Err(unconfined(name, &access, &why));
         }
         if !self.permissions.has_approver(&spec.settings) {
             // No grant helps if a deny rule cannot be checked.
             let allow = if verdict == CommandVerdict::AskUncheckable {
                 Vec::new()
             } else {
-                exact_grants(name, &demand)
+                exact_grants(name, &access)
             };
-            return Err(no_approver(name, &demand, allow, &self.redactor));
+            return Err(no_approver(name, &access, allow, &self.redactor));
         }
         let diff = self.preview(spec, tool, context, &call.arguments).await;
-        let permission = self.permission_request(spec, call, demand, diff).await?;
+        let permission = self.permission_request(spec, call, access, diff).await?;
         Ok(Authorization::NeedsApproval(Box::new(permission)))
     }
 
@@ -154,11 +154,11 @@ impl Authorizer {
         &self,
         spec: &RunSpec,
         call: &CheckedToolCall,
-        demand: AccessRequest,
+        access: AccessRequest,
         diff: Option<String>,
     ) -> Result<Permission, ErrorInfo> {
         let name = call.name();
-        let fingerprint = fingerprint(name, &call.request.raw_arguments, &demand, diff.as_deref());
+        let fingerprint = fingerprint(name, &call.request.raw_arguments, &access, diff.as_deref());
         let run_id = spec.identity.run_id.clone();
         let chain = self
             .reader
@@ -178,7 +178,7 @@ impl Authorizer {
             tool: name.to_owned(),
             arguments: call.request.raw_arguments.clone(),
             fingerprint,
-            demand,
+            demand: access,
             diff,
             chain,
             status: PermissionStatus::Pending,
@@ -226,7 +226,7 @@ impl Authorizer {
         context: &ToolContext,
         call: &CheckedToolCall,
         id: &PermissionId,
-        demand: &AccessRequest,
+        access: &AccessRequest,
     ) -> Result<bool, ErrorInfo> {
         let wanted = id.clone();
         let Some(row) = self
@@ -243,7 +243,7 @@ impl Authorizer {
         let fingerprint = fingerprint(
             call.name(),
             &call.request.raw_arguments,
-            demand,
+            access,
             diff.as_deref(),
         );
         Ok(row.status == PermissionStatus::Allowed
@@ -254,13 +254,13 @@ impl Authorizer {
     /// Returns the network policy for a call. `Allow` applies only to calls that use the network,
     /// change nothing and touch nothing sensitive. All calls that the policy does not cover require
     /// approval.
-    fn network_policy(&self, tool: &ToolSpec, demand: &AccessRequest) -> NetworkPolicy {
+    fn network_policy(&self, tool: &ToolSpec, access: &AccessRequest) -> NetworkPolicy {
         match self.network {
             NetworkPolicy::Deny if tool.has_tag(NETWORK_TAG) => NetworkPolicy::Deny,
             NetworkPolicy::Allow
                 if tool.has_tag(NETWORK_TAG)
                     && !tool.effect.is_mutating()
-                    && !demand.is_sensitive =>
+                    && !access.is_sensitive =>
             {
                 NetworkPolicy::Allow
             }
@@ -286,13 +286,13 @@ fn refused_in_plan(tool: &str) -> ErrorInfo {
 
 /// Returns the error for a command on a machine without confinement. Only a grant that existed
 /// before the run allows such a command, so no approval is requested.
-fn unconfined(tool: &str, demand: &AccessRequest, why: &str) -> ErrorInfo {
+fn unconfined(tool: &str, access: &AccessRequest, why: &str) -> ErrorInfo {
     let message = format!(
         "`{tool}` was not run: no sandbox is available on this machine: {why}. If that is acceptable, allow it \
          before the run: `--allow {tool}:{UNCONFINED}`, permissions.allow, or RuntimeBuilder::allow"
     );
     let details =
-        json!({ "by": "rule", "target": demand.target, "allow": exact_grants(tool, demand) });
+        json!({ "by": "rule", "target": access.target, "allow": exact_grants(tool, access) });
     ErrorInfo {
         details,
         ..ErrorInfo::new(ErrorCode::PermissionDenied, message)
@@ -325,11 +325,11 @@ fn access_changed(tool: &str) -> ErrorInfo {
 /// name the target, and the grants that would allow the call.
 fn no_approver(
     tool: &str,
-    demand: &AccessRequest,
+    access: &AccessRequest,
     allow: Vec<String>,
     redactor: &Redactor,
 ) -> ErrorInfo {
-    let target = redactor.text(&demand.target);
+    let target = redactor.text(&access.target);
     let advice = match &allow[..] {
         [] => "No grant can allow it: it requires approval by a user".to_owned(),
         grants => format!(

@@ -157,7 +157,7 @@ impl HookCalls {
         self.lifetime.spawn(async move {
             let project = hooks.runs.project_dir(&spec.identity.session_id);
             let result = tokio::select! {
-                heard = hooks.call(&spec, &input, &project) => heard,
+                result = hooks.call(&spec, &input, &project) => result,
                 () = hooks.lifetime.closing().cancelled() => return,
             };
             for error in result.failures {

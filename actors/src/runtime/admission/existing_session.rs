@@ -23,7 +23,7 @@ pub(super) struct ExistingSession {
     /// For a copy without runs, those that its source had when it was copied.
     pub(super) inherited: Option<InheritedSettings>,
     /// The runs of the session that have not ended.
-    pub(super) live: Vec<LiveRun>,
+    pub(super) live_runs: Vec<LiveRun>,
     /// The head of the trace.
     head_sequence: u64,
     /// The permission rules that deny, which stay in force for the session and for copies of it.
@@ -92,8 +92,8 @@ pub(super) fn read_session(
     } else {
         None
     };
-    let live = reader.live_runs(Some(id))?;
-    let live = live
+    let live_runs = reader.live_runs(Some(id))?;
+    let live_runs = live_runs
         .into_iter()
         .map(|run| LiveRun {
             run_id: run.run_id,
@@ -108,7 +108,7 @@ pub(super) fn read_session(
         last,
         copied_mode,
         inherited,
-        live,
+        live_runs,
         head_sequence,
         deny_rules,
         conversation_end,

@@ -141,10 +141,10 @@ fn file_is_continued_or_rewritten() {
             String::from_utf8(whole.clone()).unwrap(),
             "{what}"
         );
-        let aside = dir.path().join("x.wal.jsonl.damaged-1");
-        assert_eq!(aside.exists(), is_set_aside, "{what}");
+        let damaged_path = dir.path().join("x.wal.jsonl.damaged-1");
+        assert_eq!(damaged_path.exists(), is_set_aside, "{what}");
         assert!(
-            !is_set_aside || fs::read(&aside).unwrap() == before,
+            !is_set_aside || fs::read(&damaged_path).unwrap() == before,
             "{what}: kept as it was"
         );
     }

@@ -53,10 +53,10 @@ fn sanitize_within(
 ) -> (String, usize) {
     let mut count = bytes.len().min(max_bytes);
     loop {
-        let taken = part(bytes, count);
-        let text = sanitize(taken);
+        let candidate = part(bytes, count);
+        let text = sanitize(candidate);
         if text.len() <= max_bytes {
-            return (text, taken.len());
+            return (text, candidate.len());
         }
         // Escapes take more space: try fewer bytes, in proportion, and always fewer than before.
         count = (count * max_bytes / text.len()).min(count - 1);

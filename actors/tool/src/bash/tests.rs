@@ -153,9 +153,9 @@ async fn exit_status_is_reported_and_call_succeeds() {
     ] {
         assert_eq!(world.ok(command).await, want, "{command}");
     }
-    let there = world.ok("pwd").await;
+    let working_dir = world.ok("pwd").await;
     assert_eq!(
-        there,
+        working_dir,
         format!("{}\n[exit status 0]", world.project.path().display())
     );
     let missing = world.ok("surely-no-such-program").await;

@@ -173,16 +173,16 @@ pub(super) fn harmless(part: &SimpleCommand) -> Option<String> {
         .zip(second)
         .map(|(first, second)| format!("{first}.{second}"));
     let candidates = [(pair.as_deref(), 2), (first, 1), (Some("-"), 0)];
-    for (subcommand, taken) in candidates {
+    for (subcommand, word_count) in candidates {
         let Some(entry) = subcommand
             .and_then(|subcommand| HARMLESS_COMMANDS.get(&(program.as_str(), subcommand)))
         else {
             continue;
         };
-        let name = [std::slice::from_ref(program), &rest[..taken]]
+        let name = [std::slice::from_ref(program), &rest[..word_count]]
             .concat()
             .join(" ");
-        return entry.covers(&rest[taken..]).then_some(name);
+        return entry.covers(&rest[word_count..]).then_some(name);
     }
     None
 }

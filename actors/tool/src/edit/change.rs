@@ -227,7 +227,7 @@ fn find_hunk(
         at >= from
             && lines
                 .get(at..at + hunk.old.len())
-                .is_some_and(|there| there == hunk.old.as_slice())
+                .is_some_and(|old_lines| old_lines == hunk.old.as_slice())
     };
     // The header of a hunk that only adds lines states the line before them.
     let stated_line = if hunk.old.is_empty() && !lines.is_empty() {

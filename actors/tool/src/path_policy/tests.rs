@@ -332,5 +332,5 @@ fn hard_linked_file_requires_permission() {
     let reading =
         |name: &str| roots.read_access(&roots.resolve_existing(&project.path(), name).unwrap());
     assert!(reading("own").is_none());
-    assert!(reading("twin").is_some_and(|demand| demand.is_sensitive && demand.note.is_some()));
+    assert!(reading("twin").is_some_and(|access| access.is_sensitive && access.note.is_some()));
 }

@@ -43,7 +43,7 @@ async fn write_reports_result_and_requires_permission_for_folder() {
         .await
         .unwrap_err();
     assert_eq!(refused.code, ErrorCode::FileNotFound);
-    let demand = |path: &str| {
+    let access = |path: &str| {
         tool.required_access(&project.context(), &json!({"path": path, "content": "x"}))
             .unwrap()
             .unwrap()
@@ -53,17 +53,17 @@ async fn write_reports_result_and_requires_permission_for_folder() {
     };
     let root = project.path();
     assert_eq!(
-        (demand("src/a").scope, demand("b").scope),
+        (access("src/a").scope, access("b").scope),
         (folder(root.join("src")), folder(root))
     );
     assert!(
-        demand("a.txt").note.is_some() && demand("b").note.is_none(),
+        access("a.txt").note.is_some() && access("b").note.is_none(),
         "that it replaces is said"
     );
     assert!(
-        demand(".env").is_sensitive
-            && demand(".git/hooks/x").is_sensitive
-            && !demand("b").is_sensitive
+        access(".env").is_sensitive
+            && access(".git/hooks/x").is_sensitive
+            && !access("b").is_sensitive
     );
 }
 

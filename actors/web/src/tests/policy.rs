@@ -47,7 +47,7 @@ fn permission_is_for_normalized_host_and_nondefault_port() {
         match (policy::parse_url(url), want) {
             (Ok(url), Some(want)) => {
                 assert_eq!(policy::host_of(&url), want, "{url}");
-                let demand = policy::required_access(
+                let access = policy::required_access(
                     &permissions(NetworkPolicy::Ask, &[]),
                     &Method::GET,
                     &url,
@@ -55,18 +55,18 @@ fn permission_is_for_normalized_host_and_nondefault_port() {
                 .unwrap()
                 .unwrap();
                 assert_eq!(
-                    demand.scope,
+                    access.scope,
                     Scope::Host {
                         host: want.to_owned()
                     },
                     "{url}"
                 );
-                assert_eq!(demand.target, url.as_str());
+                assert_eq!(access.target, url.as_str());
                 assert_eq!(
-                    demand.note.as_deref(),
+                    access.note.as_deref(),
                     Some(&*format!("sends a GET request to {want}"))
                 );
-                assert_eq!(policy::parse_url(&demand.target).unwrap(), url, "{url}");
+                assert_eq!(policy::parse_url(&access.target).unwrap(), url, "{url}");
             }
             (Err(error), None) => assert_eq!(error.code, ErrorCode::ValidationError, "{url}"),
             (got, _) => panic!("{url}: {got:?}"),

@@ -128,7 +128,7 @@ fn permission_for_service_host_follows_settings() {
         let tool = WebSearch::new(&tool_environment(base, network, &[allowed]));
         let got = tool
             .required_access(&context, &json!({"query": "q"}))
-            .map(|demand| demand.map(|demand| demand.scope));
+            .map(|access| access.map(|access| access.scope));
         let want = want.map(|host| {
             host.map(|host| Scope::Host {
                 host: host.to_owned(),

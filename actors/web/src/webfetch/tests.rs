@@ -572,7 +572,7 @@ fn permission_for_host_follows_settings() {
         let got = WebFetch::with_client(&permissions(network), WebClient::public())
             .required_access(&context, &json!({ "url": url }));
         let got = got
-            .map(|demand| demand.map(|demand| demand.target))
+            .map(|access| access.map(|access| access.target))
             .map_err(|error| error.code);
         assert_eq!(
             got.as_ref().map(Option::as_deref).map_err(|code| *code),

@@ -109,13 +109,13 @@ mod tests {
     #[test]
     fn retryable_internal_error_is_503_with_retry_after() {
         let crashed = ErrorInfo::new(ErrorCode::InternalError, "x");
-        let again = ErrorInfo {
+        let retryable = ErrorInfo {
             retryable: true,
             ..crashed.clone()
         };
         for (info, status, retry_after) in [
             (crashed, 500, None),
-            (again, 503, Some("1")),
+            (retryable, 503, Some("1")),
             (ErrorInfo::new(ErrorCode::Overloaded, "x"), 429, Some("1")),
         ] {
             let response = ApiError::from(info).into_response();

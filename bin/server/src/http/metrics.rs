@@ -169,7 +169,7 @@ impl Collector for MetricsCollector {
 impl MetricsCollector {
     fn encode_runs(&self, page: &mut MetricsEncoder<'_>) -> EncodeResult {
         let of = &self.metrics;
-        let live = of
+        let run_gauges = of
             .live_runs
             .iter()
             .map(|(status, runs)| (*status, gauge(*runs)));
@@ -177,7 +177,7 @@ impl MetricsCollector {
             "soong_runs",
             "Runs that have not ended, including those of sub-agents.",
             "status",
-            live,
+            run_gauges,
         )?;
         page.counter(
             "soong_runs_begun",

@@ -378,9 +378,12 @@ mod tests {
         );
         actors.apply(handles(7), at(1));
         assert_eq!(detail.due_read(&actors, at(100)), None, "not at once");
-        let again = detail.due_read(&actors, at(9_000)).unwrap();
-        assert_eq!(again.since, Some(1));
-        detail.store_read(&again, Err(ErrorInfo::new(ErrorCode::Closing, "gone")));
+        let second_read = detail.due_read(&actors, at(9_000)).unwrap();
+        assert_eq!(second_read.since, Some(1));
+        detail.store_read(
+            &second_read,
+            Err(ErrorInfo::new(ErrorCode::Closing, "gone")),
+        );
         assert_eq!(detail.error(), Some("gone"));
         assert!(
             detail.due_read(&actors, at(9_500)).is_none()

@@ -78,14 +78,14 @@ pub fn question_rows(question: &Question) -> Vec<Row> {
 /// mark. The last row repeats tool, target and risk. Paths in `project`, a folder, are shown
 /// relative to it. Rows may be wider than the terminal; see [`wrap_rows`].
 pub fn permission_rows(permission: &Permission, project: Option<&str>) -> Vec<Row> {
-    let demand = &permission.demand;
-    let target = in_project(&demand.target, project);
+    let access = &permission.demand;
+    let target = in_project(&access.target, project);
     let tool = text::safe_line(&permission.tool);
     let target = text::cut(&text::escaped_line(&target), TARGET_CHARS, "…");
     let mut body_rows = vec![Row::plain(format!("{tool} requests permission: {target}"))];
     let as_diff = permission.diff.as_deref().and_then(diff_rows);
-    if as_diff.is_some() && text::width(&text::escaped_line(&demand.target)) > TARGET_CHARS {
-        body_rows.extend(with_margin(&demand.target).into_iter().map(Row::plain));
+    if as_diff.is_some() && text::width(&text::escaped_line(&access.target)) > TARGET_CHARS {
+        body_rows.extend(with_margin(&access.target).into_iter().map(Row::plain));
     }
     body_rows.extend(as_diff.unwrap_or_else(|| {
         with_margin(&format_arguments(&permission.arguments))
@@ -102,12 +102,12 @@ pub fn permission_rows(permission: &Permission, project: Option<&str>) -> Vec<Ro
         let chain: Vec<String> = permission.chain.iter().map(link).collect();
         rows.push(format!("requested by {}", chain.join(" > ")));
     }
-    rows.extend(demand.note.as_deref().map(text::safe_line));
-    if demand.is_grantable_for_session() {
-        let scope = scope_in_project(&demand.scope, project).to_string();
+    rows.extend(access.note.as_deref().map(text::safe_line));
+    if access.is_grantable_for_session() {
+        let scope = scope_in_project(&access.scope, project).to_string();
         rows.push(format!("session scope: {}", text::escaped_line(&scope)));
     }
-    let risk = if demand.is_sensitive {
+    let risk = if access.is_sensitive {
         " (sensitive)"
     } else {
         ""

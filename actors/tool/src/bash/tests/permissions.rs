@@ -53,7 +53,7 @@ fn every_command_requires_permission_scoped_to_its_program() {
             Arc::default(),
             confinement.into(),
         );
-        let demand = bash
+        let access = bash
             .required_access(
                 &world.project.context(),
                 &json!({ "command": command_text }),
@@ -62,10 +62,10 @@ fn every_command_requires_permission_scoped_to_its_program() {
             .unwrap();
         let is_sensitive = note.is_some(); // only a grant for unconfined commands covers it
         assert_eq!(
-            (demand.target, demand.scope, demand.is_sensitive),
+            (access.target, access.scope, access.is_sensitive),
             (command_text.to_owned(), scope, is_sensitive)
         );
-        let message = demand.note.unwrap();
+        let message = access.note.unwrap();
         assert!(
             message.starts_with(note.unwrap_or_default()) && message.contains("the network"),
             "{command_text}: {message}"

@@ -38,12 +38,12 @@ pub(super) fn lines(facts: &RunFacts, page: &PaneContext<'_>) -> Vec<StyledLine>
                 .as_ref()
                 .is_some_and(|run| run.trace_id == child.trace_id)
         };
-        let live = page
+        let live_actor = page
             .actors
             .iter()
             .filter(|actor| !actor.has_ended)
             .find(of_child);
-        let (style, status) = match (live, child.status) {
+        let (style, status) = match (live_actor, child.status) {
             (Some(actor), TraceStatus::Running) => (actor.style(), actor.state()),
             (Some(actor), TraceStatus::Interrupted) => (actor.style(), actor.state()),
             (None, TraceStatus::Running) => (TextStyle::Cyan, "running"),

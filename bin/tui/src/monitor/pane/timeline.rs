@@ -205,14 +205,14 @@ fn changes(event: &Event, turn: u32) -> Vec<Change> {
                 .collect()
         }
         Event::Model(ModelEvent::Started { attempt, .. }) => {
-            let again = if *attempt > 1 {
+            let attempt_text = if *attempt > 1 {
                 format!(", attempt {attempt}")
             } else {
                 String::new()
             };
             let call = begin(
                 "model",
-                format!("turn {turn}: model{again}"),
+                format!("turn {turn}: model{attempt_text}"),
                 TextStyle::Blue,
             );
             end("pause", false).into_iter().chain(call).collect()

@@ -394,8 +394,8 @@ fn panes_are_read_when_opened() {
     );
     test.now = at(5);
     let away = test.types("j");
-    let again = reads(away.into_iter().chain(test.types("k")).collect());
-    let of_stuck = again
+    let new_reads = reads(away.into_iter().chain(test.types("k")).collect());
+    let of_stuck = new_reads
         .into_iter()
         .rfind(|want| want.run == RunId::new("stuck"))
         .unwrap();
