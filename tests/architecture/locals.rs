@@ -6,13 +6,15 @@
 use super::{assert_none, code, crate_files};
 
 /// Core types, each with the names of its values.
-const NAMES: [(&str, &[&str]); 13] = [
+const NAMES: [(&str, &[&str]); 15] = [
     ("RunEntry", &["entry", "parent"]),
     ("RunSpec", &["spec"]),
     ("EventBus", &["bus"]),
     ("JournalHandle", &["journal"]),
     ("ArtifactOwner", &["owner"]),
     ("Permission", &["permission", "granted"]),
+    ("Question", &["question"]),
+    ("AccessRequest", &["access", "granted_access", "demand"]),
     ("CheckedToolCall", &["call"]),
     ("CallObserver", &["observer"]),
     ("Reservation", &["reservation"]),

@@ -1,9 +1,10 @@
 //! Client of a home's owner: over its control socket, over HTTP, or within the owner's process.
 //!
-//! All transports lead to the same routes of `soong-server`, so a program behaves the same wherever
-//! its runs are executed. Errors of the owner keep their code. A POST request whose connection is
-//! lost is repeated with the same idempotency key; if no attempt gets an answer, and for other
-//! requests, the error is `closing`.
+//! All transports lead to the same handlers of `soong-server`, so a program behaves the same wherever
+//! its runs are executed: [`Client::call`] executes an operation of the table in
+//! `soong_protocol::api::operation`. Errors of the owner keep their code. A POST request whose
+//! connection is lost is repeated with the same idempotency key; if no attempt gets an answer, and
+//! for other requests, the error is `closing`.
 
 mod artifacts;
 mod events;

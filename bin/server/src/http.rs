@@ -1,11 +1,13 @@
 //! HTTP interface of the owner of a home: routes over the runtime, JSON in and out.
 //!
-//! It is served on the home's control socket and, by `soong serve`, on a network address; the
-//! command that owns the home calls it within its process. Handlers keep no state and make no
-//! decisions. They reject requests with the library's error and its code.
+//! It is served on the home's control socket and, by `soong serve`, on a network address. The
+//! command that owns the home calls the same handlers within its process, without HTTP
+//! (`local.rs`). Handlers keep no state and make no decisions. They reject requests with the
+//! library's error and its code.
 //!
-//! Elsewhere: sockets (`control.rs`, `socket.rs`, `server.rs`), and connection permissions, which
-//! are the socket file's mode or a token.
+//! Elsewhere: the table of the operations (`soong::protocol::api::operation`), sockets
+//! (`control.rs`, `socket.rs`, `server.rs`), and connection permissions, which are the socket
+//! file's mode or a token.
 
 mod accepted;
 mod artifact;
