@@ -38,8 +38,8 @@ use transport::Transport;
 pub use transport::{Items, LocalOwner, Remote, Routes, TreeUpdates};
 pub use tree::TreeWatcher;
 
-/// Characters that are not escaped in a path.
-const PATH_SAFE: &AsciiSet = &NON_ALPHANUMERIC
+/// Characters that are escaped in a path segment.
+const PATH_ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
     .remove(b'.')
@@ -179,7 +179,7 @@ fn path_segment(text: impl AsRef<str>) -> String {
         // These would be interpreted as relative path segments.
         "." => "%2E".to_owned(),
         ".." => "%2E%2E".to_owned(),
-        text => utf8_percent_encode(text, PATH_SAFE).to_string(),
+        text => utf8_percent_encode(text, PATH_ESCAPED).to_string(),
     }
 }
 
@@ -266,19 +266,18 @@ impl Client {
         }
     }
 
-    /// Executes an operation. One that has an effect is repeated if its connection is lost.
+    /// Executes an operation. A POST request is repeated if its connection is lost.
     ///
     /// # Errors
     /// The error of the owner, or `closing` or `home_locked` if it cannot be reached.
     pub async fn call<O: Operation>(&self, operation: O) -> Result<O::Response, ErrorInfo> {
         if let Transport::InProcess(owner) = &self.transport {
-            let answer = owner.call(operation.into_call(), self.name);
-            let answer = within_limit(answer).await?;
-            return O::response(answer)
+            let response = within_limit(owner.call(operation.into_any(), self.name)).await?;
+            return O::response_of(response)
                 .ok_or_else(|| invalid_request(&"the answer is that of another operation"));
         }
         let path = request_path(&operation)?;
-        let body = if O::HAS_BODY {
+        let body = if O::HAS_JSON_BODY {
             json(operation.body())?
         } else {
             Bytes::new()
@@ -490,8 +489,7 @@ impl Client {
             .header(CLIENT_HEADER, self.name)
             .header(header::ACCEPT, accept)
             .header(header::CONTENT_TYPE, content_type);
-        // The connection to an owner in this process is never lost.
-        if let Some(key) = key.filter(|_| !matches!(self.transport, Transport::InProcess(_))) {
+        if let Some(key) = key {
             request = request.header(IDEMPOTENCY_KEY, key);
         }
         let request = request

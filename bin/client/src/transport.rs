@@ -10,7 +10,7 @@ use soong_protocol::{
     ErrorCode, ErrorInfo, StreamItem,
     api::{
         Accepted,
-        operation::{Answer, Call, ReadEvents, StartRun},
+        operation::{AnyRequest, AnyResponse, ReadEvents, StartRun},
     },
     tree::TreeEvent,
 };
@@ -32,9 +32,9 @@ pub trait LocalOwner: Routes {
     /// Executes an operation. `client` is the name that is recorded with a decision.
     fn call(
         &self,
-        call: Call,
+        request: AnyRequest,
         client: &'static str,
-    ) -> BoxFuture<'static, Result<Answer, ErrorInfo>>;
+    ) -> BoxFuture<'static, Result<AnyResponse, ErrorInfo>>;
 
     /// Streams events, stored ones first and then live ones.
     fn events(&self, request: ReadEvents) -> BoxFuture<'static, Result<Items, ErrorInfo>>;

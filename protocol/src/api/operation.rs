@@ -1,11 +1,11 @@
 //! The operations of a home, each declared once: method, path, query, body and response.
 //!
-//! Everything that speaks of an operation follows from this table: the server routes each operation
-//! and rejects a handler for a path that is not here, clients build their requests from the values,
-//! and the OpenAPI document must have the same methods and paths.
+//! The server routes each operation to its handler, clients build their requests from the values,
+//! and a test compares the methods and paths of the OpenAPI document with this table.
 //!
-//! An [`Endpoint`] that answers with JSON is an [`Operation`]. The others answer with bytes, a
-//! stream or a WebSocket. A stream of events has no endpoint of its own: it is the answer of
+//! An [`Endpoint`] with a JSON request and one JSON response is an [`Operation`]. The others have
+//! content as request or response, answer in two forms, or are WebSockets; their rows name only
+//! method, path and query. A stream of events over SSE has no row: it is the answer of
 //! [`ReadEvents`] and [`StartRun`] to a client that accepts `text/event-stream`.
 
 use std::fmt::Display;
@@ -53,7 +53,7 @@ impl Method {
     }
 }
 
-/// A query or a body that an endpoint does not have. Any fields of a request are ignored.
+/// Type of a query or a body that an endpoint does not have. Fields of a request are ignored.
 #[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
 pub struct Nothing {}
 
@@ -73,7 +73,7 @@ pub trait Endpoint: Sized + Send + Sync {
     /// Path of the request, with parameters in braces.
     const PATH: &'static str;
     /// Whether the request has a JSON body.
-    const HAS_BODY: bool;
+    const HAS_JSON_BODY: bool;
 
     /// Returns the values of the path's parameters, in order.
     fn path_parameters(&self) -> Vec<&dyn Display>;
@@ -111,11 +111,11 @@ pub trait Operation: Endpoint {
     /// Status of a successful response in HTTP.
     const STATUS: u16;
 
-    /// Returns the request as one to any operation.
-    fn into_call(self) -> Call;
+    /// Wraps the request.
+    fn into_any(self) -> AnyRequest;
 
-    /// Returns the response in an answer; `None` if the answer is that of another operation.
-    fn response(answer: Answer) -> Option<Self::Response>;
+    /// Extracts the response of this operation; `None` if it is that of another operation.
+    fn response_of(response: AnyResponse) -> Option<Self::Response>;
 }
 
 /// Method and path of an endpoint, and its name.
@@ -129,7 +129,8 @@ pub struct EndpointEntry {
     pub path: &'static str,
 }
 
-/// Selects the type of an optional part of a request, and the value of it.
+/// Expands to something of an optional part of a request: its type, a reference to it, whether it
+/// exists, or its value.
 macro_rules! part {
     (type) => {
         Nothing
@@ -154,7 +155,8 @@ macro_rules! part {
     };
 }
 
-/// Declares the endpoints. One with `=> RESPONSE STATUS` is an operation.
+/// Declares the endpoints. One with `=> RESPONSE, STATUS` is an operation. The first argument is a
+/// `$`, which a macro cannot write into the macro that it declares.
 macro_rules! endpoints {
     ($dollar:tt $(
         $(#[doc = $doc:literal])*
@@ -179,7 +181,7 @@ macro_rules! endpoints {
                 const NAME: &'static str = stringify!($name);
                 const METHOD: Method = Method::$method;
                 const PATH: &'static str = $path;
-                const HAS_BODY: bool = part!(has $($body)?);
+                const HAS_JSON_BODY: bool = part!(has $($body)?);
 
                 fn path_parameters(&self) -> Vec<&dyn Display> {
                     vec![$(&self.$parameter),*]
@@ -213,13 +215,13 @@ macro_rules! endpoints {
 
                 const STATUS: u16 = $status;
 
-                fn into_call(self) -> Call {
-                    Call::$name(self)
+                fn into_any(self) -> AnyRequest {
+                    AnyRequest::$name(self)
                 }
 
-                fn response(answer: Answer) -> Option<Self::Response> {
-                    match answer {
-                        Answer::$name(response) => Some(response),
+                fn response_of(response: AnyResponse) -> Option<Self::Response> {
+                    match response {
+                        AnyResponse::$name(response) => Some(response),
                         _ => None,
                     }
                 }
@@ -311,7 +313,8 @@ endpoints! {
     /// Stores the request body as the next version of an artifact.
     PutArtifact { session_id: SessionId, name: String }
         = Put "/api/sessions/{session_id}/artifacts/{name}";
-    /// Stores the files of a multipart form as artifacts. `name` is `upload`.
+    /// Stores the files of a multipart form as artifacts. `name` must be
+    /// [`UPLOAD_NAME`](super::UPLOAD_NAME).
     UploadArtifacts { session_id: SessionId, name: String }
         = Post "/api/sessions/{session_id}/artifacts/{name}";
     /// Replaces a passage of an artifact's text.
@@ -330,7 +333,7 @@ endpoints! {
     ReadVersion { session_id: SessionId, name: String, version: u64 }
         = Get "/api/sessions/{session_id}/artifacts/{name}/versions/{version}"
         => ArtifactVersion, 200;
-    /// Exports the last stored version of a Markdown artifact in another format, as bytes.
+    /// Exports the last stored version of a text artifact in another format, as bytes.
     ExportArtifact { session_id: SessionId, name: String } query(ExportQuery)
         = Get "/api/sessions/{session_id}/artifacts/{name}/export";
     /// Selects artifacts for deletion, and deletes them unless it is a dry run.
@@ -339,7 +342,7 @@ endpoints! {
     /// run.
     CleanUpTasks {} = Post "/api/cleanup/tasks";
 
-    // Requests to people.
+    // Permissions and questions.
     /// Lists the permissions that tool calls have requested, oldest first.
     ListPermissions {} query(PermissionQuery) = Get "/api/permissions" => Permissions, 200;
     /// Grants or denies permission for a tool call, and resumes its run.
@@ -380,13 +383,13 @@ endpoints! {
     ReadMetrics {} = Get "/metrics";
 }
 
-/// Declares the types of any operation.
+/// Declares [`AnyRequest`] and [`AnyResponse`]; its argument is not used.
 macro_rules! any_operation {
     ($argument:expr; $([$operation:ident $response:ty])*) => {
         /// A request to any operation.
         #[derive(Debug, Clone)]
         #[allow(missing_docs, reason = "a variant is an operation")]
-        pub enum Call {
+        pub enum AnyRequest {
             $($operation($operation),)*
         }
 
@@ -394,7 +397,7 @@ macro_rules! any_operation {
         #[derive(Debug, Clone)]
         #[allow(missing_docs, reason = "a variant is the response of an operation")]
         #[expect(clippy::large_enum_variant, reason = "a response is moved only a few times")]
-        pub enum Answer {
+        pub enum AnyResponse {
             $($operation($response),)*
         }
     };

@@ -352,7 +352,7 @@ pub async fn docx(loaded: Loaded) -> Result<Vec<u8>, ErrorInfo> {
     })?
 }
 
-/// Exports the last stored version of a Markdown artifact in another format.
+/// Exports the last stored version of a text artifact in another format.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/export", tag = "artifacts",
     params(("session_id" = String, Path), ("name" = String, Path), ExportQuery),
     responses((status = OK, content_type = "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
@@ -383,7 +383,7 @@ pub(super) async fn export(
 /// it is a dry run (ART-13).
 #[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/cleanup/artifacts", tag = "artifacts", request_body = Option<ArtifactCleanupBody>,
     responses((status = OK, body = CleanupReport))))]
-pub(super) async fn clean_up_given(
+pub(super) async fn clean_up_with_age(
     access: Access,
     request::Json(body): request::Json<ArtifactCleanupBody>,
 ) -> Result<Json<CleanupReport>, ApiError> {
@@ -402,7 +402,8 @@ pub(super) async fn clean_up(
         access.session(session).await?;
     }
     if let Some(uid) = access.caller.visible_uid() {
-        body.uid = Some(access.uid(body.uid.as_deref()).map(|_| uid)?);
+        access.uid(body.uid.as_deref())?;
+        body.uid = Some(uid);
     }
     Ok(access.runtime().artifacts().clean_up(body).await?)
 }

@@ -97,11 +97,11 @@ impl FromRequestParts<Api> for Access {
 
 impl Access {
     /// Returns the access of a client in this process. It sees and may do everything.
-    pub(super) fn of_operator(api: Api, client_name: &str) -> Self {
+    pub(super) fn of_operator(api: Api, client_name: Option<&str>) -> Self {
         Self {
             api,
             caller: Caller::Operator,
-            client_name: Some(client_name.to_owned()),
+            client_name: client_name.map(str::to_owned),
             request_key: None,
         }
     }

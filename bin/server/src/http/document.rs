@@ -65,7 +65,7 @@ stable `code`. Times are RFC 3339 in UTC, amounts in USD are decimal strings. Re
         artifact::versions,
         artifact::version,
         artifact::export,
-        artifact::clean_up_given,
+        artifact::clean_up_with_age,
         task::clean_up,
         permission::list,
         permission::decide,

@@ -14,7 +14,7 @@ use soong::{
     protocol::{
         api::{
             Accepted,
-            operation::{Answer, Call, ReadEvents, StartRun},
+            operation::{AnyRequest, AnyResponse, ReadEvents, StartRun},
         },
         for_each_operation,
     },
@@ -43,23 +43,23 @@ impl LocalHome {
         Self { api, router }
     }
 
-    fn access(&self, client: &str) -> Access {
+    fn access(&self, client: Option<&str>) -> Access {
         Access::of_operator(self.api.clone(), client)
     }
 }
 
 /// Executes an operation for a caller.
-async fn execute(access: &Access, call: Call) -> Result<Answer, ApiError> {
-    macro_rules! execute {
+async fn execute(access: &Access, request: AnyRequest) -> Result<AnyResponse, ApiError> {
+    macro_rules! dispatch {
         ($access:expr; $([$operation:ident $response:ty])*) => {
-            match call {
-                $(Call::$operation(request) => {
-                    request.serve($access).await.map(Answer::$operation)
+            match request {
+                $(AnyRequest::$operation(request) => {
+                    request.serve($access).await.map(AnyResponse::$operation)
                 })*
             }
         };
     }
-    for_each_operation!(execute; access)
+    for_each_operation!(dispatch; access)
 }
 
 impl Routes for LocalHome {
@@ -76,19 +76,19 @@ impl Routes for LocalHome {
 impl LocalOwner for LocalHome {
     fn call(
         &self,
-        call: Call,
+        request: AnyRequest,
         client: &'static str,
-    ) -> BoxFuture<'static, Result<Answer, ErrorInfo>> {
-        let access = self.access(client);
+    ) -> BoxFuture<'static, Result<AnyResponse, ErrorInfo>> {
+        let access = self.access(Some(client));
         async move {
-            let answer = execute(&access, call).await;
-            answer.map_err(ApiError::into_info)
+            let response = execute(&access, request).await;
+            response.map_err(ApiError::into_info)
         }
         .boxed()
     }
 
     fn events(&self, request: ReadEvents) -> BoxFuture<'static, Result<Items, ErrorInfo>> {
-        let access = self.access("");
+        let access = self.access(None);
         async move {
             let ReadEvents { trace_id, query } = request;
             let stream = follow(&access, &trace_id, &query, None)
@@ -103,7 +103,7 @@ impl LocalOwner for LocalHome {
         &self,
         request: StartRun,
     ) -> BoxFuture<'static, Result<(Accepted, Items), ErrorInfo>> {
-        let access = self.access("");
+        let access = self.access(None);
         async move {
             let (accepted, stream) = start_and_follow(&access, request.body)
                 .await

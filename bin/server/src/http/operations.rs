@@ -3,8 +3,8 @@
 //! Architecture invariant: an operation of the table in `soong::protocol::api::operation` without a
 //! handler here does not compile. A handler takes the values of a request and returns those of the
 //! response; this module reads the one from HTTP and writes the other. A few operations have a route
-//! of their own, because over HTTP they can also answer with a stream, or read conditions from
-//! headers.
+//! of their own, because over HTTP they also read or write headers, have another form of body or
+//! response, or need no caller.
 
 use axum::{
     Json, Router,
@@ -87,7 +87,7 @@ serve! {
     DeleteArtifact => artifact::delete, axum::routing::delete(artifact::delete_if_matching);
     ListVersions => artifact::versions;
     ReadVersion => artifact::version;
-    CleanUpArtifacts => artifact::clean_up, post(artifact::clean_up_given);
+    CleanUpArtifacts => artifact::clean_up, post(artifact::clean_up_with_age);
 
     ListPermissions => permission::list;
     DecidePermission => permission::decide;
@@ -137,9 +137,9 @@ async fn handle<O: Serve>(
     Ok(success::<O>(response))
 }
 
-/// Reads the body of a request. That of an operation without one is ignored.
+/// Reads the body of a request. An operation without one gets an empty body, which is read as `{}`.
 async fn read_body<O: Operation>(access: &Access, request: Request) -> Result<O::Body, ApiError> {
-    let request = if O::HAS_BODY {
+    let request = if O::HAS_JSON_BODY {
         request
     } else {
         Request::default()

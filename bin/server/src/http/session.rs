@@ -4,7 +4,7 @@ use soong::{
     Fork, HeadSwitched, SessionFilter, SessionSpec,
     protocol::api::{
         ForkBody, HeadBody, HeadView, NewSessionBody, PageQuery, PermissionModeBody, SessionPage,
-        SessionQuery, SessionView,
+        SessionView,
         operation::{
             CreateSession, DeleteSession, ForkSession, ListSessions, ReadSession,
             SetPermissionMode, SwitchHead,
@@ -47,7 +47,7 @@ pub(super) fn limit(wanted: Option<usize>, size: PageSize) -> Result<usize, ApiE
 }
 
 /// Lists sessions, newest first.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions", tag = "sessions", params(SessionQuery),
+#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions", tag = "sessions", params(soong::protocol::api::SessionQuery),
     responses((status = OK, body = SessionPage))))]
 pub(super) async fn list(access: &Access, request: ListSessions) -> Result<SessionPage, ApiError> {
     let ListSessions { query } = request;
