@@ -16,6 +16,7 @@ use dashmap::DashMap;
 use serde_json::json;
 use soong_protocol::{ErrorCode, ErrorInfo, EventRecord, RunId, SessionId, TraceId};
 pub use soong_protocol::{LiveDelta, StreamItem, UnrecordedRun};
+use soong_storage::store::format_store_id;
 pub use stream::EventStream;
 use tokio::sync::mpsc;
 
@@ -319,11 +320,6 @@ pub(crate) fn unknown_cursor_error(cursor: u64, last: u64, store: u32) -> ErrorI
         details,
         ..ErrorInfo::new(ErrorCode::CursorUnknown, message)
     }
-}
-
-/// Formats the number of a store as clients see it.
-pub(crate) fn format_store_id(store: u32) -> String {
-    format!("{store:08x}")
 }
 
 /// Returns the id of a trace's root, which is also the id of its session.

@@ -1,5 +1,7 @@
 //! Context of a command: global options, environment, terminal, and the server given by `--url`.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use soong::{Environment, protocol::PermissionMode};
 use soong_client::{Address, Client, Discovery, Remote};
@@ -105,7 +107,7 @@ impl Context<'_> {
             Discovery::Unresponsive => if_unresponsive()?,
             Discovery::None => {}
         }
-        Ok(Source::Disk(OfflineStore::open(&home)?))
+        Ok(Source::Disk(Arc::new(OfflineStore::open(&home)?)))
     }
 
     /// Reads the configuration for a command that needs nothing else.

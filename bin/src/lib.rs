@@ -21,6 +21,7 @@ mod command;
 mod complete;
 mod config;
 mod context;
+mod disk_home;
 mod event_sentences;
 mod exit;
 mod export;

@@ -9,7 +9,7 @@ use std::{
 use rustix::process::{Pid, test_kill_process};
 
 use soong::{
-    PermissionFilter, QuestionFilter,
+    ErrorCode, ErrorInfo, PermissionFilter, QuestionFilter,
     protocol::{
         ArtifactId, PermissionStatus, QuestionStatus, Run, RunId, RunStatus, Session, SessionId,
         Trace, TraceId, TraceStatus,
@@ -188,13 +188,9 @@ impl OfflineStore {
     }
 
     /// Reads a run. Fails if it does not exist.
-    pub(crate) fn run(&self, id: &RunId) -> Result<Run, Failure> {
-        let run = self.reader.run(id)?.ok_or_else(|| {
-            Failure::new(
-                Exit::NotFound,
-                format!("there is no run {id}"),
-                "See `soong traces list`.",
-            )
+    pub(crate) fn run(&self, id: &RunId) -> Result<Run, ErrorInfo> {
+        let run = self.reader.run(id).map_err(stored)?.ok_or_else(|| {
+            ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no run {id}"))
         })?;
         let is_interrupted = !run.status.is_terminal() && !self.is_owned;
         Ok(Run {
@@ -208,29 +204,25 @@ impl OfflineStore {
     }
 
     /// Reads a session. Fails if it does not exist.
-    pub(crate) fn session(&self, id: &str) -> Result<Session, Failure> {
-        let found = self.reader.session(&SessionId::new(id))?;
+    pub(crate) fn session(&self, id: &SessionId) -> Result<Session, ErrorInfo> {
+        let found = self.reader.session(id).map_err(stored)?;
         found.ok_or_else(|| {
-            Failure::new(
-                Exit::NotFound,
+            ErrorInfo::new(
+                ErrorCode::SessionNotFound,
                 format!("there is no session {id}"),
-                "See `soong sessions list`.",
             )
         })
     }
 
     /// Reads a trace. Fails if it does not exist.
-    pub(crate) fn trace(&self, id: &str) -> Result<Trace, Failure> {
+    pub(crate) fn trace(&self, id: &TraceId) -> Result<Trace, ErrorInfo> {
         let found = self
             .reader
-            .trace(&TraceId::new(id))?
+            .trace(id)
+            .map_err(stored)?
             .map(|trace| self.mark_trace(trace));
         found.ok_or_else(|| {
-            Failure::new(
-                Exit::NotFound,
-                format!("there is no trace {id}"),
-                "See `soong traces list`.",
-            )
+            ErrorInfo::new(ErrorCode::TraceNotFound, format!("there is no trace {id}"))
         })
     }
 
@@ -279,6 +271,10 @@ impl OfflineStore {
         };
         Some(self.home.join(path)).filter(|file| file.exists())
     }
+}
+
+fn stored(error: StoreError) -> ErrorInfo {
+    ErrorInfo::from(&error)
 }
 
 fn collect_pages<T>(

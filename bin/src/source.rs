@@ -2,9 +2,10 @@
 //!
 //! Both return the same records. Elsewhere: printing them.
 
+use std::sync::Arc;
+
 use soong::{
-    ErrorCode, ErrorInfo, MessagePath, PermissionFilter, QuestionFilter, TraceFilter, UsageFilter,
-    artifact::ArtifactOwner,
+    ErrorCode, ErrorInfo, MessagePath,
     protocol::{
         Artifact, EventRecord, Message, Permission, PermissionStatus, Question, QuestionStatus,
         Run, RunId, Session, SessionId, Timestamp, Trace, TraceId, UsageBy, UsageReport,
@@ -23,6 +24,7 @@ use soong_storage::store::Reader;
 use soong_tui::request::UserRequest;
 
 use crate::{
+    disk_home::DiskHome,
     exit::{Exit, Failure},
     offline_store::OfflineStore,
     reference::{self, Match},
@@ -40,16 +42,21 @@ pub(crate) enum Source {
     /// The process that owns the home.
     Owner(Client, Ready),
     /// The disk, if no owner process answers.
-    Disk(OfflineStore),
+    Disk(Arc<OfflineStore>),
 }
 
 impl Source {
+    /// Returns the home, wherever its operations are executed.
+    fn home(&self) -> Client {
+        match self {
+            Self::Owner(client, _) => client.clone(),
+            Self::Disk(records) => Client::in_process(Arc::new(DiskHome(records.clone()))),
+        }
+    }
+
     /// Lists all sessions, newest first. `with_calls`: single calls too.
     pub(crate) async fn sessions(&self, with_calls: bool) -> Result<Vec<Session>, Failure> {
-        match self {
-            Self::Owner(client, _) => Ok(client.sessions(with_calls).await?),
-            Self::Disk(records) => records.sessions(with_calls),
-        }
+        Ok(self.home().sessions(with_calls).await?)
     }
 
     /// Reads the session that a reference names (`reference.rs`). Fails if there is none.
@@ -62,19 +69,13 @@ impl Source {
     /// Like [`Source::session`], and tells how the reference matched.
     pub(crate) async fn find_session(&self, reference: &str) -> Result<(Session, Match), Failure> {
         if reference::recent_position(reference).is_none() {
-            let exact = match self {
-                Self::Owner(client, _) => client
-                    .call(ReadSession {
-                        session_id: SessionId::new(reference),
-                    })
-                    .await
-                    .map(|found| found.session)
-                    .map_err(Failure::from),
-                Self::Disk(records) => records.session(reference),
+            let request = ReadSession {
+                session_id: SessionId::new(reference),
             };
+            let exact = self.home().call(request).await;
             match exact {
-                Err(failure) if failure.exit == Exit::NotFound => {}
-                found => return Ok((found?, Match::Exact)),
+                Err(error) if error.code == ErrorCode::SessionNotFound => {}
+                found => return Ok((found?.session, Match::Exact)),
             }
         }
         // Single calls have no slug, and are not among the recent sessions.
@@ -117,23 +118,10 @@ impl Source {
 
     /// Lists the artifacts of a session and of its user.
     pub(crate) async fn artifacts(&self, session: &SessionId) -> Result<Vec<Artifact>, Failure> {
-        match self {
-            Self::Owner(client, _) => {
-                let request = ListArtifacts {
-                    session_id: session.clone(),
-                };
-                Ok(client.call(request).await?.artifacts)
-            }
-            Self::Disk(records) => {
-                let session = records.session(session.as_str())?;
-                let owner = ArtifactOwner {
-                    session_id: session.session_id,
-                    uid: session.uid,
-                };
-                let lists = owner.scopes().map(|scope| records.reader.artifacts(&scope));
-                Ok(lists.into_iter().collect::<Result<Vec<_>, _>>()?.concat())
-            }
-        }
+        let request = ListArtifacts {
+            session_id: session.clone(),
+        };
+        Ok(self.home().call(request).await?.artifacts)
     }
 
     /// Lists all traces, or those of a session, newest first. `with_calls`: single calls too.
@@ -142,17 +130,7 @@ impl Source {
         session: Option<&SessionId>,
         with_calls: bool,
     ) -> Result<Vec<Trace>, Failure> {
-        match self {
-            Self::Owner(client, _) => Ok(client.traces(session, with_calls).await?),
-            Self::Disk(records) => {
-                let session_id = session.cloned();
-                records.traces(&TraceFilter {
-                    session_id,
-                    hides_calls: !with_calls,
-                    ..TraceFilter::default()
-                })
-            }
-        }
+        Ok(self.home().traces(session, with_calls).await?)
     }
 
     /// Reads the trace that a reference names, with its goals and sub-traces. Fails if there is
@@ -193,32 +171,10 @@ impl Source {
     }
 
     async fn exact_trace(&self, id: &str) -> Result<TraceView, Failure> {
-        match self {
-            Self::Owner(client, _) => Ok(client
-                .call(ReadTrace {
-                    trace_id: TraceId::new(id),
-                })
-                .await?),
-            Self::Disk(records) => {
-                let trace = records.trace(id)?;
-                let goal_tree = records
-                    .reader
-                    .goal_tree(&trace.trace_id)?
-                    .unwrap_or_default();
-                let linked = records.reader.linked_traces(&trace.trace_id)?;
-                let own = records.reader.sub_traces(&trace.trace_id)?;
-                let sub_traces = linked
-                    .into_iter()
-                    .chain(own)
-                    .map(|trace| records.mark_trace(trace))
-                    .collect();
-                Ok(TraceView {
-                    trace,
-                    goal_tree,
-                    sub_traces,
-                })
-            }
-        }
+        let request = ReadTrace {
+            trace_id: TraceId::new(id),
+        };
+        Ok(self.home().call(request).await?)
     }
 
     /// Reads the messages of a trace. Fails if it does not exist.
@@ -227,26 +183,19 @@ impl Source {
         id: &str,
         path: MessagePath,
     ) -> Result<Vec<Message>, Failure> {
-        match self {
-            Self::Owner(client, _) => {
-                let mode = if path == MessagePath::All {
-                    PathName::All
-                } else {
-                    PathName::MainPath
-                };
-                let request = ReadMessages {
-                    trace_id: TraceId::new(id),
-                    query: MessageQuery {
-                        mode,
-                        goal_id: None,
-                    },
-                };
-                Ok(client.call(request).await?.messages)
-            }
-            Self::Disk(records) => Ok(records
-                .reader
-                .messages(&records.trace(id)?.trace_id, path)?),
-        }
+        let mode = if path == MessagePath::All {
+            PathName::All
+        } else {
+            PathName::MainPath
+        };
+        let request = ReadMessages {
+            trace_id: TraceId::new(id),
+            query: MessageQuery {
+                mode,
+                goal_id: None,
+            },
+        };
+        Ok(self.home().call(request).await?.messages)
     }
 
     /// Calls `take` with each message of a trace up to sequence `last`, in order. From disk, only a
@@ -303,24 +252,15 @@ impl Source {
         by: UsageBy,
         since: Option<Timestamp>,
     ) -> Result<UsageReport, Failure> {
-        match self {
-            Self::Owner(client, _) => {
-                let query = UsageQuery { by, since };
-                Ok(client.call(ReadUsage { query }).await?)
-            }
-            Self::Disk(records) => Ok(UsageReport::from_rows(
-                records
-                    .reader
-                    .usage(by, &UsageFilter { since, uid: None })?,
-            )),
-        }
+        let query = UsageQuery { by, since };
+        Ok(self.home().call(ReadUsage { query }).await?)
     }
 
     /// Reads a run. Fails if it does not exist.
     pub(crate) async fn run(&self, id: &RunId) -> Result<Run, Failure> {
         match self {
             Self::Owner(client, _) => Ok(client.call(ReadRun { run_id: id.clone() }).await?.run),
-            Self::Disk(records) => records.run(id),
+            Self::Disk(records) => Ok(records.run(id)?),
         }
     }
 
@@ -330,19 +270,10 @@ impl Source {
         status: Option<PermissionStatus>,
         session_id: Option<SessionId>,
     ) -> Result<Vec<Permission>, Failure> {
-        match self {
-            Self::Owner(client, _) => Ok(client
-                .call(ListPermissions {
-                    query: PermissionQuery { status, session_id },
-                })
-                .await?
-                .permissions),
-            Self::Disk(records) => Ok(records.reader.permissions(&PermissionFilter {
-                status,
-                session_id,
-                ..PermissionFilter::default()
-            })?),
-        }
+        let request = ListPermissions {
+            query: PermissionQuery { status, session_id },
+        };
+        Ok(self.home().call(request).await?.permissions)
     }
 
     /// Reads a permission. Fails if it does not exist.
@@ -386,19 +317,10 @@ impl Source {
         status: Option<QuestionStatus>,
         session_id: Option<SessionId>,
     ) -> Result<Vec<Question>, Failure> {
-        match self {
-            Self::Owner(client, _) => Ok(client
-                .call(ListQuestions {
-                    query: QuestionQuery { status, session_id },
-                })
-                .await?
-                .questions),
-            Self::Disk(records) => Ok(records.reader.questions(&QuestionFilter {
-                status,
-                session_id,
-                ..QuestionFilter::default()
-            })?),
-        }
+        let request = ListQuestions {
+            query: QuestionQuery { status, session_id },
+        };
+        Ok(self.home().call(request).await?.questions)
     }
 
     /// Reads a question. Fails if it does not exist.
@@ -421,19 +343,14 @@ impl Source {
         id: &TraceId,
         since: u64,
     ) -> Result<Vec<EventRecord>, Failure> {
-        match self {
-            Self::Owner(client, _) => {
-                let request = ReadEvents {
-                    trace_id: id.clone(),
-                    query: EventQuery {
-                        since_event_id: Some(since),
-                        limit: Some(PAGE_EVENTS),
-                        ..EventQuery::default()
-                    },
-                };
-                Ok(client.call(request).await?.events)
-            }
-            Self::Disk(records) => Ok(records.reader.events(id, since, PAGE_EVENTS)?),
-        }
+        let request = ReadEvents {
+            trace_id: id.clone(),
+            query: EventQuery {
+                since_event_id: Some(since),
+                limit: Some(PAGE_EVENTS),
+                ..EventQuery::default()
+            },
+        };
+        Ok(self.home().call(request).await?.events)
     }
 }

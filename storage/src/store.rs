@@ -343,6 +343,11 @@ pub struct RecentArtifacts {
     pub unnamed_count: u64,
 }
 
+/// Formats the number of a store as clients see it.
+pub fn format_store_id(store: u32) -> String {
+    format!("{store:08x}")
+}
+
 /// The reading side of a store; never waits for the writer. Calls block: use a blocking thread.
 ///
 /// A session that is being deleted, and everything that belongs to it, is invisible to all calls

@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 
 use soong_protocol::{ErrorInfo, Write};
-use soong_storage::store::{Append, StoreError};
+use soong_storage::store::{Append, StoreError, format_store_id};
 
 use super::RuntimeInfo;
 use crate::{
     disk::CHECK_TIMEOUT,
-    events::{format_store_id, is_cursor_in_range, unknown_cursor_error},
+    events::{is_cursor_in_range, unknown_cursor_error},
 };
 
 impl RuntimeInfo<'_> {

@@ -76,6 +76,7 @@ use soong::{
     },
 };
 use tokio_util::task::TaskTracker;
+pub use trace::trace_filter;
 pub use watch::BEARER_PROTOCOL;
 
 /// The OpenAPI document.

@@ -178,7 +178,7 @@ fn check_credentials(
     let trace = resumed_trace.and_then(|id| {
         OfflineStore::open(home)
             .ok()
-            .map(|records| (records.trace(id), records))
+            .map(|records| (records.trace(&TraceId::new(id)), records))
     });
     if let Some((Ok(trace), records)) = trace {
         let models = records.unfinished_models(&trace.session_id)?;

@@ -207,7 +207,7 @@ fn by_session<'a>(
             .find(|(session, _)| session.session_id == run.session_id)
         {
             Some((_, runs)) => runs.push(run),
-            None => sessions.push((records.session(run.session_id.as_str())?, vec![run])),
+            None => sessions.push((records.session(&run.session_id)?, vec![run])),
         }
     }
     Ok(sessions)

@@ -5,7 +5,7 @@ use soong::{
     protocol::{
         TraceId, TraceStatus,
         api::{
-            MessageQuery, Messages, PageQuery, PathName, TracePage, TraceQuery, TraceView,
+            Messages, PageQuery, PathName, TracePage, TraceQuery, TraceView,
             operation::{ListRunningTraces, ListTraces, ReadMessages, ReadTrace},
         },
     },
@@ -18,11 +18,17 @@ use super::{caller::Access, error::ApiError, session::page_limit};
     responses((status = OK, body = TracePage))))]
 pub(super) async fn list(access: &Access, request: ListTraces) -> Result<TracePage, ApiError> {
     let ListTraces { query } = request;
+    let filter = trace_filter(&query);
     let page = PageQuery {
         limit: query.limit,
         cursor: query.cursor,
     };
-    let filter = TraceFilter {
+    listed(access, filter, page).await
+}
+
+/// Returns the filter of a list of traces, for all users.
+pub fn trace_filter(query: &TraceQuery) -> TraceFilter {
+    TraceFilter {
         uid: None,
         is_live: false,
         status: query.status,
@@ -31,11 +37,10 @@ pub(super) async fn list(access: &Access, request: ListTraces) -> Result<TracePa
             && query.session_id.is_none()
             && query.parent_trace_id.is_none(),
         run_mode: query.run_mode,
-        agent_type: query.agent_type,
-        session_id: query.session_id,
-        parent_trace_id: query.parent_trace_id,
-    };
-    listed(access, filter, page).await
+        agent_type: query.agent_type.clone(),
+        session_id: query.session_id.clone(),
+        parent_trace_id: query.parent_trace_id.clone(),
+    }
 }
 
 /// Lists traces with an active or waiting run, newest first.
@@ -97,7 +102,7 @@ pub(super) async fn read_trace(access: &Access, id: &TraceId) -> Result<TraceVie
 
 /// Reads the messages of a trace.
 #[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/{trace_id}/messages", tag = "traces",
-    params(("trace_id" = String, Path), MessageQuery), responses((status = OK, body = Messages))))]
+    params(("trace_id" = String, Path), soong::protocol::api::MessageQuery), responses((status = OK, body = Messages))))]
 pub(super) async fn messages(access: &Access, request: ReadMessages) -> Result<Messages, ApiError> {
     let ReadMessages {
         trace_id: id,

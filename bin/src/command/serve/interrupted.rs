@@ -87,7 +87,7 @@ fn find(home: &Path) -> Vec<InterruptedRun> {
     runs.extend(found.awaiting_input);
     let mut interrupted = Vec::new();
     for run in runs.iter().filter(|run| run.parent_run_id.is_none()) {
-        let session = store.session(run.session_id.as_str());
+        let session = store.session(&run.session_id);
         interrupted.push(InterruptedRun {
             session_name: session.map_or_else(
                 |_| run.session_id.to_string(),
