@@ -29,9 +29,9 @@ use soong::{
 };
 use soong_client::{Body, Items, LocalOwner, Routes, TreeUpdates};
 use soong_server::http::trace_filter;
-use soong_storage::store::{Reader, StoreError, format_store_id};
+use soong_storage::store::{Reader, format_store_id};
 
-use crate::offline_store::{OfflineStore, PAGE};
+use crate::offline_store::{OfflineStore, PAGE, read_error};
 
 /// A home that is read from disk.
 pub(crate) struct DiskHome(pub(crate) Arc<OfflineStore>);
@@ -39,10 +39,6 @@ pub(crate) struct DiskHome(pub(crate) Arc<OfflineStore>);
 /// Returns the error of an operation that needs a process that owns the home.
 fn needs_owner() -> ErrorInfo {
     ErrorInfo::retryable(ErrorCode::Closing, "no process owns the home")
-}
-
-fn failed(error: StoreError) -> ErrorInfo {
-    ErrorInfo::from(&error)
 }
 
 impl DiskHome {
@@ -66,7 +62,7 @@ impl DiskHome {
                     session_id: request.query.session_id,
                     ..PermissionFilter::default()
                 };
-                let permissions = reader.permissions(&filter).map_err(failed)?;
+                let permissions = reader.permissions(&filter).map_err(read_error)?;
                 AnyResponse::ListPermissions(Permissions { permissions })
             }
             AnyRequest::ListQuestions(request) => {
@@ -76,7 +72,7 @@ impl DiskHome {
                     ..QuestionFilter::default()
                 };
                 AnyResponse::ListQuestions(Questions {
-                    questions: reader.questions(&filter).map_err(failed)?,
+                    questions: reader.questions(&filter).map_err(read_error)?,
                     is_parked: None,
                 })
             }
@@ -85,7 +81,9 @@ impl DiskHome {
                     since: request.query.since,
                     uid: None,
                 };
-                let rows = reader.usage(request.query.by, &filter).map_err(failed)?;
+                let rows = reader
+                    .usage(request.query.by, &filter)
+                    .map_err(read_error)?;
                 AnyResponse::ReadUsage(UsageReport::from_rows(rows))
             }
             // Changes, and what only a runtime knows.
@@ -132,7 +130,7 @@ impl DiskHome {
             .0
             .reader
             .sessions(&filter, limit, query.cursor.as_deref())
-            .map_err(failed)?;
+            .map_err(read_error)?;
         Ok(SessionPage {
             sessions: page.items,
             next_cursor: page.next_cursor,
@@ -146,7 +144,7 @@ impl DiskHome {
             .0
             .reader
             .traces(&trace_filter(&query), limit, query.cursor.as_deref())
-            .map_err(failed)?;
+            .map_err(read_error)?;
         let traces = page.items.into_iter();
         Ok(TracePage {
             traces: traces.map(|trace| self.0.mark_trace(trace)).collect(),
@@ -157,9 +155,9 @@ impl DiskHome {
     fn trace(&self, request: &ReadTrace) -> Result<TraceView, ErrorInfo> {
         let trace = self.0.trace(&request.trace_id)?;
         let reader = &self.0.reader;
-        let goal_tree = reader.goal_tree(&trace.trace_id).map_err(failed)?;
-        let mut sub_traces = reader.linked_traces(&trace.trace_id).map_err(failed)?;
-        sub_traces.extend(reader.sub_traces(&trace.trace_id).map_err(failed)?);
+        let goal_tree = reader.goal_tree(&trace.trace_id).map_err(read_error)?;
+        let mut sub_traces = reader.linked_traces(&trace.trace_id).map_err(read_error)?;
+        sub_traces.extend(reader.sub_traces(&trace.trace_id).map_err(read_error)?);
         let sub_traces = sub_traces.into_iter();
         Ok(TraceView {
             trace,
@@ -178,7 +176,7 @@ impl DiskHome {
             .0
             .reader
             .messages(&trace.trace_id, path)
-            .map_err(failed)?;
+            .map_err(read_error)?;
         if let Some(goal_id) = request.query.goal_id {
             messages.retain(|message| message.goal_id.as_ref() == Some(&goal_id));
         }
@@ -193,14 +191,14 @@ impl DiskHome {
         let events = if query.tree {
             let lsn = reader
                 .session_lsn(&trace.session_id, query.cursor())
-                .map_err(failed)?;
+                .map_err(read_error)?;
             reader.session_events(&trace.session_id, lsn, limit)
         } else {
             reader.events(&trace.trace_id, query.cursor(), limit)
         };
         Ok(EventPage {
-            events: events.map_err(failed)?,
-            store_id: format_store_id(reader.store_id().map_err(failed)?),
+            events: events.map_err(read_error)?,
+            store_id: format_store_id(reader.store_id().map_err(read_error)?),
         })
     }
 
@@ -212,7 +210,7 @@ impl DiskHome {
         };
         let mut artifacts = Vec::new();
         for scope in owner.scopes() {
-            artifacts.extend(self.0.reader.artifacts(&scope).map_err(failed)?);
+            artifacts.extend(self.0.reader.artifacts(&scope).map_err(read_error)?);
         }
         Ok(Artifacts { artifacts })
     }

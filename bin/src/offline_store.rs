@@ -189,7 +189,7 @@ impl OfflineStore {
 
     /// Reads a run. Fails if it does not exist.
     pub(crate) fn run(&self, id: &RunId) -> Result<Run, ErrorInfo> {
-        let run = self.reader.run(id).map_err(stored)?.ok_or_else(|| {
+        let run = self.reader.run(id).map_err(read_error)?.ok_or_else(|| {
             ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no run {id}"))
         })?;
         let is_interrupted = !run.status.is_terminal() && !self.is_owned;
@@ -205,7 +205,7 @@ impl OfflineStore {
 
     /// Reads a session. Fails if it does not exist.
     pub(crate) fn session(&self, id: &SessionId) -> Result<Session, ErrorInfo> {
-        let found = self.reader.session(id).map_err(stored)?;
+        let found = self.reader.session(id).map_err(read_error)?;
         found.ok_or_else(|| {
             ErrorInfo::new(
                 ErrorCode::SessionNotFound,
@@ -219,7 +219,7 @@ impl OfflineStore {
         let found = self
             .reader
             .trace(id)
-            .map_err(stored)?
+            .map_err(read_error)?
             .map(|trace| self.mark_trace(trace));
         found.ok_or_else(|| {
             ErrorInfo::new(ErrorCode::TraceNotFound, format!("there is no trace {id}"))
@@ -273,7 +273,8 @@ impl OfflineStore {
     }
 }
 
-fn stored(error: StoreError) -> ErrorInfo {
+/// Returns the error of a read that failed.
+pub(crate) fn read_error(error: StoreError) -> ErrorInfo {
     ErrorInfo::from(&error)
 }
 

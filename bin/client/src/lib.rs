@@ -1,4 +1,4 @@
-//! Client of a home's owner: over its control socket, over HTTP, or within the owner's process.
+//! Client of a home: over the control socket of its owner, over HTTP, or within this process.
 //!
 //! All transports lead to the same handlers of `soong-server`, so a program behaves the same wherever
 //! its runs are executed: [`Client::call`] executes an operation of the table in
@@ -184,7 +184,7 @@ fn path_segment(text: impl AsRef<str>) -> String {
 }
 
 impl Client {
-    /// Creates a client of the owner in this process.
+    /// Creates a client of a home whose operations are executed in this process.
     pub fn in_process(owner: Arc<dyn LocalOwner>) -> Self {
         Self {
             transport: Transport::InProcess(owner),

@@ -26,8 +26,8 @@ pub trait Routes: Send + Sync {
 /// Stored events and live items of a home in this process. An error is the last one.
 pub type Items = BoxStream<'static, Result<StreamItem, ErrorInfo>>;
 
-/// The owner of a home in this process. Operations and events pass as values; only content passes
-/// through the routes.
+/// A home whose operations are executed in this process, by its owner or from its store. Operations
+/// and events pass as values; only content passes through the routes.
 pub trait LocalOwner: Routes {
     /// Executes an operation. `client` is the name that is recorded with a decision.
     fn call(

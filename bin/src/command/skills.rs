@@ -26,9 +26,9 @@ pub(super) fn skills(context: &Context<'_>, options: &cli::Skills) -> Result<Exi
 
 fn list(context: &Context<'_>, path: Option<&Path>) -> Result<Exit, Failure> {
     let (skills, faults) = look(context, path)?;
-    let shown: Vec<SkillView> = skills.list().map(skill_view).collect();
+    let views: Vec<SkillView> = skills.list().map(skill_view).collect();
     if context.global.json {
-        print::json(&shown)?;
+        print::json(&views)?;
     } else {
         let row = |skill: &SkillView| {
             vec![
@@ -44,7 +44,7 @@ fn list(context: &Context<'_>, path: Option<&Path>) -> Result<Exit, Failure> {
                 Column::text("ORIGIN", 8).drops(1),
                 Column::text("DESCRIPTION", 16),
             ],
-            &shown.iter().map(row).collect::<Vec<_>>(),
+            &views.iter().map(row).collect::<Vec<_>>(),
         )?;
     }
     for warning in skills.warnings() {

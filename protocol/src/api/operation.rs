@@ -118,11 +118,9 @@ pub trait Operation: Endpoint {
     fn response_of(response: AnyResponse) -> Option<Self::Response>;
 }
 
-/// Method and path of an endpoint, and its name.
+/// Method and path of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndpointEntry {
-    /// Name of the endpoint.
-    pub name: &'static str,
     /// Method of its requests.
     pub method: Method,
     /// Path of its requests, with parameters in braces.
@@ -230,7 +228,7 @@ macro_rules! endpoints {
 
         /// All endpoints, in the order of their declaration.
         pub const ENDPOINTS: &[EndpointEntry] = &[
-            $(EndpointEntry { name: stringify!($name), method: Method::$method, path: $path },)*
+            $(EndpointEntry { method: Method::$method, path: $path },)*
         ];
 
         /// Calls a macro with an argument, and then the name and the response of each operation:

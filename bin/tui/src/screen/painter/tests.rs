@@ -299,7 +299,8 @@ proptest! {
     #[test]
     fn screen_shows_all_output_and_last_frame_after_any_history(steps in steps()) {
         let mut glass = TestTerminal::new(40, 24);
-        let (mut printed, mut picture) = (Vec::new(), Vec::new());
+        let mut printed = Vec::new();
+        let mut picture = Vec::new();
         for (n, step) in steps.iter().enumerate() {
             let texts = |what: &str, widths: &[usize]| -> Vec<String> {
                 widths.iter().enumerate().map(|(at, width)| format!("{what}{n}.{at} {}", "x".repeat(*width))).collect()
