@@ -6,23 +6,26 @@
 //! connection is lost is repeated with the same idempotency key; if no attempt gets an answer, and
 //! for other requests, the error is `closing`.
 
-mod artifacts;
-mod events;
-mod frames;
 mod lists;
+mod remote;
 pub mod socket;
-mod transport;
-mod tree;
 
 use std::{ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
-pub use artifacts::{Download, UploadStream};
 use bytes::Bytes;
-pub use events::EventStream;
-use events::Position;
-use frames::SseFrame;
 use http::{Method, StatusCode, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+pub use remote::{
+    content::{Download, UploadStream},
+    events::EventStream,
+    transport::{Items, LocalOwner, Remote, Routes, TreeUpdates},
+    tree::TreeWatcher,
+};
+use remote::{
+    events::{self, Position},
+    frames::SseFrame,
+    transport::{self, Transport},
+};
 pub use reqwest::Body;
 use serde::{Serialize, de::DeserializeOwned};
 use soong_protocol::{
@@ -34,9 +37,6 @@ use soong_protocol::{
         },
     },
 };
-use transport::Transport;
-pub use transport::{Items, LocalOwner, Remote, Routes, TreeUpdates};
-pub use tree::TreeWatcher;
 
 /// Characters that are escaped in a path segment.
 const PATH_ESCAPED: &AsciiSet = &NON_ALPHANUMERIC

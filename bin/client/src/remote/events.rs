@@ -20,13 +20,13 @@ use soong_protocol::{
 };
 use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
 
-use super::{
+use crate::{
     Client, Items,
-    frames::{Frames, SseFrame, frames},
+    remote::frames::{Frames, SseFrame, frames},
 };
 
 /// Maximum time without bytes on a server's stream: two pings, and some time for their delivery.
-pub(super) const IDLE_TIMEOUT: Duration =
+pub(crate) const IDLE_TIMEOUT: Duration =
     Duration::from_secs(2 * KEEP_ALIVE_INTERVAL.as_secs() + 3);
 /// Interval of polling a server.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -35,17 +35,17 @@ const PAGE_EVENTS: usize = 500;
 
 /// Position in the events of a trace or of its whole session.
 #[derive(Debug, Clone)]
-pub(super) struct Position {
-    pub(super) trace: TraceId,
+pub(crate) struct Position {
+    pub(crate) trace: TraceId,
     /// Whether the events are those of the whole session, whose timeline `since` then refers to.
-    pub(super) tree: bool,
+    pub(crate) tree: bool,
     /// Number of the last known event.
-    pub(super) since: u64,
+    pub(crate) since: u64,
 }
 
 impl Position {
     /// Returns the request that continues at this position.
-    pub(super) fn request(&self, limit: Option<usize>) -> ReadEvents {
+    pub(crate) fn request(&self, limit: Option<usize>) -> ReadEvents {
         let mut query = EventQuery {
             limit,
             tree: self.tree,
@@ -129,7 +129,7 @@ impl Drop for Polled {
 
 impl EventStream {
     /// Creates a stream that may stay silent without limit.
-    pub(super) fn of_response(response: reqwest::Response) -> Self {
+    pub(crate) fn of_response(response: reqwest::Response) -> Self {
         Self {
             source: EventSource::of_response(response),
             fallback: None,
@@ -137,7 +137,7 @@ impl EventStream {
     }
 
     /// Creates a stream of a home in this process.
-    pub(super) fn of_items(items: Items) -> Self {
+    pub(crate) fn of_items(items: Items) -> Self {
         Self {
             source: EventSource::Items(items),
             fallback: None,
@@ -145,7 +145,7 @@ impl EventStream {
     }
 
     /// Creates a stream that is opened when it is first read, and polled if it stays silent.
-    pub(super) fn opening(client: Client, position: Position) -> Self {
+    pub(crate) fn opening(client: Client, position: Position) -> Self {
         let opening_client = client.clone();
         let request = position.request(None);
         let response = async move { opening_client.open_stream(&request).await }.boxed();
@@ -193,7 +193,7 @@ impl EventStream {
         }
     }
 
-    pub(super) async fn frame(&mut self) -> Option<Result<SseFrame, ErrorInfo>> {
+    pub(crate) async fn frame(&mut self) -> Option<Result<SseFrame, ErrorInfo>> {
         loop {
             let (frames, last_bytes) = match &mut self.source {
                 EventSource::Opening { response, deadline } => {
@@ -320,7 +320,7 @@ async fn page(client: &Client, position: &Position) -> Result<Page, ErrorInfo> {
 }
 
 /// Reads up to [`PAGE_EVENTS`] stored events after a position.
-pub(super) async fn stored_page(
+pub(crate) async fn stored_page(
     client: &Client,
     position: &Position,
 ) -> Result<Vec<EventRecord>, ErrorInfo> {

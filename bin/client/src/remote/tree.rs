@@ -24,10 +24,10 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{
-    Client, REQUEST_TIMEOUT, connection_lost, invalid_request, response_error,
-    transport::{Transport, TreeUpdates, root_cause},
-    unresponsive,
+use crate::{
+    Client, REQUEST_TIMEOUT, connection_lost, invalid_request,
+    remote::transport::{Transport, TreeUpdates, root_cause},
+    response_error, unresponsive,
 };
 
 /// Maximum time without a message. An owner sends a ping at least every [`KEEP_ALIVE_INTERVAL`].

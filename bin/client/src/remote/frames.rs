@@ -14,7 +14,7 @@ use soong_protocol::{
 };
 use sse_stream::{Error, Sse, SseStream};
 
-use crate::{connection_lost, transport::root_cause};
+use crate::{connection_lost, remote::transport::root_cause};
 
 /// Content of a frame.
 #[derive(Debug)]

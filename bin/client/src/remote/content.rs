@@ -26,9 +26,9 @@ use soong_protocol::{
 
 use tokio::sync::oneshot;
 
-use super::{
-    Client, OwnerRequest, REQUEST_TIMEOUT, connection_lost, method, read, read_body, request_path,
-    transport::root_cause, unresponsive, within_limit,
+use crate::{
+    Client, OwnerRequest, REQUEST_TIMEOUT, connection_lost, method, read, read_body,
+    remote::transport::root_cause, request_path, unresponsive, within_limit,
 };
 
 /// Stream of a request body.
