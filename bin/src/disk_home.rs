@@ -2,39 +2,43 @@
 //!
 //! It answers the same requests as an owner process does, so that a command does not know which of
 //! them it asks. Elsewhere: the store, and which records it marks as interrupted
-//! (`offline_store.rs`); content of artifacts (`artifact_source.rs`).
+//! (`offline_store.rs`).
 
 use std::sync::Arc;
 
-use axum::http::{Request, Response, StatusCode};
 use futures::{
     FutureExt,
     future::{self, BoxFuture},
 };
 use soong::{
-    ErrorCode, ErrorInfo, MessagePath, PermissionFilter, QuestionFilter, SessionFilter, TreeEvent,
-    UsageFilter,
-    artifact::ArtifactOwner,
+    Environment, ErrorCode, ErrorInfo, MessagePath, PermissionFilter, QuestionFilter,
+    SessionFilter, UsageFilter,
+    artifact::{ArtifactOwner, ArtifactReader},
     protocol::{
-        SessionId, UsageReport,
+        ArtifactsConfig, SessionId, UsageReport,
         api::{
-            Accepted, Artifacts, ErrorBody, EventPage, Messages, PathName, Permissions, Questions,
-            SessionPage, SessionView, TracePage, TraceView,
+            Accepted, Artifacts, EventPage, Messages, PathName, Permissions, Questions,
+            SessionPage, SessionView, Stored, TracePage, TraceView, Versions,
             operation::{
-                AnyRequest, AnyResponse, ListSessions, ListTraces, ReadEvents, ReadMessages,
-                ReadTrace, StartRun,
+                AnyRequest, AnyResponse, CleanUpArtifacts, ListSessions, ListTraces, ListVersions,
+                PutArtifact, ReadArtifact, ReadEvents, ReadMessages, ReadTrace, StartRun,
             },
         },
     },
 };
-use soong_client::{Body, Items, LocalOwner, Routes, TreeUpdates};
-use soong_server::http::trace_filter;
+use soong_client::{ContentRequest, Download, EventStream, Home, TreeUpdates, Upload, UploadFile};
+use soong_server::http::{DOCX, LOCAL, artifact_view, docx, trace_filter};
 use soong_storage::store::{Reader, format_store_id};
 
 use crate::offline_store::{OfflineStore, PAGE, read_error};
 
 /// A home that is read from disk.
-pub(crate) struct DiskHome(pub(crate) Arc<OfflineStore>);
+pub(crate) struct DiskHome {
+    store: Arc<OfflineStore>,
+    /// Reader of the content of artifacts; `None` if the command has not read the configuration,
+    /// which says where content is stored.
+    artifacts: Option<ArtifactReader>,
+}
 
 /// Returns the error of an operation that needs a process that owns the home.
 fn needs_owner() -> ErrorInfo {
@@ -42,12 +46,36 @@ fn needs_owner() -> ErrorInfo {
 }
 
 impl DiskHome {
-    fn answer(&self, request: AnyRequest) -> Result<AnyResponse, ErrorInfo> {
-        let reader = &self.0.reader;
+    /// Creates a home whose content is not read.
+    pub(crate) fn new(store: Arc<OfflineStore>) -> Self {
+        Self {
+            store,
+            artifacts: None,
+        }
+    }
+
+    /// Creates a home with the content of its artifacts.
+    ///
+    /// # Errors
+    /// `config_error` or `storage_error` if the place where content is stored cannot be opened.
+    pub(crate) fn with_artifacts(
+        store: Arc<OfflineStore>,
+        config: &ArtifactsConfig,
+        environment: &Environment,
+    ) -> Result<Self, ErrorInfo> {
+        let artifacts = ArtifactReader::open(store.home(), &config.store, environment)?;
+        Ok(Self {
+            store,
+            artifacts: Some(artifacts),
+        })
+    }
+
+    async fn answer(&self, request: AnyRequest) -> Result<AnyResponse, ErrorInfo> {
+        let reader = &self.store.reader;
         Ok(match request {
             AnyRequest::ListSessions(request) => AnyResponse::ListSessions(self.sessions(request)?),
             AnyRequest::ReadSession(request) => AnyResponse::ReadSession(SessionView {
-                session: self.0.session(&request.session_id)?,
+                session: self.store.session(&request.session_id)?,
             }),
             AnyRequest::ListTraces(request) => AnyResponse::ListTraces(self.traces(request)?),
             AnyRequest::ReadTrace(request) => AnyResponse::ReadTrace(self.trace(&request)?),
@@ -86,6 +114,22 @@ impl DiskHome {
                     .map_err(read_error)?;
                 AnyResponse::ReadUsage(UsageReport::from_rows(rows))
             }
+            AnyRequest::ReadArtifact(ReadArtifact { session_id, name }) => {
+                let owner = self.artifact_owner(&session_id)?;
+                let artifacts = self.artifact_reader()?;
+                let loaded = artifacts.find(&owner, &name, None).await?;
+                let versions = artifacts.versions_of(&owner, &name).await?;
+                AnyResponse::ReadArtifact(artifact_view(loaded, versions).await?)
+            }
+            AnyRequest::ListVersions(ListVersions { session_id, name }) => {
+                let owner = self.artifact_owner(&session_id)?;
+                let versions = self.artifact_reader()?.versions_of(&owner, &name).await?;
+                AnyResponse::ListVersions(Versions { versions })
+            }
+            AnyRequest::CleanUpArtifacts(CleanUpArtifacts { body }) if body.dry_run => {
+                let report = self.artifact_reader()?.cleanup_candidates(&body).await?;
+                AnyResponse::CleanUpArtifacts(report)
+            }
             // Changes, and what only a runtime knows.
             AnyRequest::StartRun(_)
             | AnyRequest::ResumeTrace(_)
@@ -100,10 +144,8 @@ impl DiskHome {
             | AnyRequest::ForkSession(_)
             | AnyRequest::SwitchHead(_)
             | AnyRequest::SetPermissionMode(_)
-            | AnyRequest::ReadArtifact(_)
             | AnyRequest::EditArtifact(_)
             | AnyRequest::DeleteArtifact(_)
-            | AnyRequest::ListVersions(_)
             | AnyRequest::ReadVersion(_)
             | AnyRequest::CleanUpArtifacts(_)
             | AnyRequest::DecidePermission(_)
@@ -127,7 +169,7 @@ impl DiskHome {
         };
         let limit = query.limit.unwrap_or(PAGE);
         let page = self
-            .0
+            .store
             .reader
             .sessions(&filter, limit, query.cursor.as_deref())
             .map_err(read_error)?;
@@ -141,20 +183,20 @@ impl DiskHome {
         let query = request.query;
         let limit = query.limit.unwrap_or(PAGE);
         let page = self
-            .0
+            .store
             .reader
             .traces(&trace_filter(&query), limit, query.cursor.as_deref())
             .map_err(read_error)?;
         let traces = page.items.into_iter();
         Ok(TracePage {
-            traces: traces.map(|trace| self.0.mark_trace(trace)).collect(),
+            traces: traces.map(|trace| self.store.mark_trace(trace)).collect(),
             next_cursor: page.next_cursor,
         })
     }
 
     fn trace(&self, request: &ReadTrace) -> Result<TraceView, ErrorInfo> {
-        let trace = self.0.trace(&request.trace_id)?;
-        let reader = &self.0.reader;
+        let trace = self.store.trace(&request.trace_id)?;
+        let reader = &self.store.reader;
         let goal_tree = reader.goal_tree(&trace.trace_id).map_err(read_error)?;
         let mut sub_traces = reader.linked_traces(&trace.trace_id).map_err(read_error)?;
         sub_traces.extend(reader.sub_traces(&trace.trace_id).map_err(read_error)?);
@@ -162,18 +204,20 @@ impl DiskHome {
         Ok(TraceView {
             trace,
             goal_tree: goal_tree.unwrap_or_default(),
-            sub_traces: sub_traces.map(|trace| self.0.mark_trace(trace)).collect(),
+            sub_traces: sub_traces
+                .map(|trace| self.store.mark_trace(trace))
+                .collect(),
         })
     }
 
     fn messages(&self, request: ReadMessages) -> Result<Messages, ErrorInfo> {
-        let trace = self.0.trace(&request.trace_id)?;
+        let trace = self.store.trace(&request.trace_id)?;
         let path = match request.query.mode {
             PathName::MainPath => MessagePath::Main,
             PathName::All => MessagePath::All,
         };
         let mut messages = self
-            .0
+            .store
             .reader
             .messages(&trace.trace_id, path)
             .map_err(read_error)?;
@@ -185,9 +229,9 @@ impl DiskHome {
 
     fn events(&self, request: &ReadEvents) -> Result<EventPage, ErrorInfo> {
         let query = &request.query;
-        let reader = &self.0.reader;
+        let reader = &self.store.reader;
         let limit = query.limit.unwrap_or(PAGE);
-        let trace = self.0.trace(&request.trace_id)?;
+        let trace = self.store.trace(&request.trace_id)?;
         let events = if query.tree {
             let lsn = reader
                 .session_lsn(&trace.session_id, query.cursor())
@@ -203,64 +247,96 @@ impl DiskHome {
     }
 
     fn artifacts(&self, session_id: &SessionId) -> Result<Artifacts, ErrorInfo> {
-        let session = self.0.session(session_id)?;
-        let owner = ArtifactOwner {
-            session_id: session.session_id,
-            uid: session.uid,
-        };
+        let owner = self.artifact_owner(session_id)?;
         let mut artifacts = Vec::new();
         for scope in owner.scopes() {
-            artifacts.extend(self.0.reader.artifacts(&scope).map_err(read_error)?);
+            artifacts.extend(self.store.reader.artifacts(&scope).map_err(read_error)?);
         }
         Ok(Artifacts { artifacts })
     }
-}
 
-impl Routes for DiskHome {
-    fn send(&self, _: Request<Body>) -> BoxFuture<'static, Response<Body>> {
-        let body = serde_json::to_vec(&ErrorBody::from(needs_owner())).unwrap_or_default();
-        let mut response = Response::new(Body::from(body));
-        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-        future::ready(response).boxed()
+    /// Returns the owner of the artifacts of a session, or of its user if the session is
+    /// [`ArtifactOwner::NO_SESSION`].
+    fn artifact_owner(&self, session_id: &SessionId) -> Result<ArtifactOwner, ErrorInfo> {
+        if session_id.as_str() == ArtifactOwner::NO_SESSION {
+            return Ok(ArtifactOwner::of_user(LOCAL));
+        }
+        let session = self.store.session(session_id)?;
+        Ok(ArtifactOwner {
+            session_id: session.session_id,
+            uid: session.uid,
+        })
+    }
+
+    fn artifact_reader(&self) -> Result<&ArtifactReader, ErrorInfo> {
+        self.artifacts.as_ref().ok_or_else(needs_owner)
+    }
+
+    async fn open(&self, request: ContentRequest) -> Result<Download, ErrorInfo> {
+        let artifacts = self.artifact_reader()?;
+        match request {
+            ContentRequest::Read(request) => {
+                let owner = self.artifact_owner(&request.session_id)?;
+                let version = request.query.version;
+                let loaded = artifacts.find(&owner, &request.name, version).await?;
+                Ok(Download {
+                    content_type: loaded.content_type,
+                    body: loaded.body,
+                })
+            }
+            ContentRequest::Export(request) => {
+                let owner = self.artifact_owner(&request.session_id)?;
+                let loaded = artifacts.last_version(&owner, &request.name).await?;
+                Ok(Download::of_bytes(DOCX, docx(loaded).await?))
+            }
+        }
     }
 }
 
-impl LocalOwner for DiskHome {
+fn refuse<T: Send + 'static>() -> BoxFuture<'static, Result<T, ErrorInfo>> {
+    future::ready(Err(needs_owner())).boxed()
+}
+
+impl Home for DiskHome {
     fn call(
         &self,
         request: AnyRequest,
         _: &'static str,
-    ) -> BoxFuture<'static, Result<AnyResponse, ErrorInfo>> {
-        future::ready(self.answer(request)).boxed()
+    ) -> BoxFuture<'_, Result<AnyResponse, ErrorInfo>> {
+        self.answer(request).boxed()
     }
 
-    fn events(&self, _: ReadEvents) -> BoxFuture<'static, Result<Items, ErrorInfo>> {
-        future::ready(Err(needs_owner())).boxed()
+    fn events(&self, _: ReadEvents) -> BoxFuture<'_, Result<EventStream, ErrorInfo>> {
+        refuse()
     }
 
-    fn start_and_watch(
+    fn start_with_events(
         &self,
         _: StartRun,
-    ) -> BoxFuture<'static, Result<(Accepted, Items), ErrorInfo>> {
-        future::ready(Err(needs_owner())).boxed()
+    ) -> BoxFuture<'_, Result<(Accepted, EventStream), ErrorInfo>> {
+        refuse()
     }
 
-    fn watch_tree(&self) -> Box<dyn TreeUpdates> {
-        Box::new(NoTree)
+    fn open_content(&self, request: ContentRequest) -> BoxFuture<'_, Result<Download, ErrorInfo>> {
+        self.open(request).boxed()
     }
-}
 
-/// The supervision tree of a home that no process owns: it has no actor.
-struct NoTree;
+    fn put_artifact(&self, _: PutArtifact, _: Upload) -> BoxFuture<'_, Result<Stored, ErrorInfo>> {
+        refuse()
+    }
 
-impl TreeUpdates for NoTree {
-    fn next(&mut self) -> BoxFuture<'_, Option<TreeEvent>> {
-        future::ready(None).boxed()
+    fn upload_file(&self, _: UploadFile, _: Upload) -> BoxFuture<'_, Result<Stored, ErrorInfo>> {
+        refuse()
+    }
+
+    fn watch_tree(&self) -> BoxFuture<'_, Result<Box<dyn TreeUpdates>, ErrorInfo>> {
+        refuse()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures::{StreamExt, TryStreamExt, stream};
     use serde_json::{Value, json};
     use soong::{
         Runtime,
@@ -268,17 +344,17 @@ mod tests {
             TraceId, UsageBy,
             api::{
                 EventQuery, MessageQuery, PermissionQuery, QuestionQuery, SessionQuery, StartBody,
-                TraceQuery, UsageQuery,
+                TraceQuery, UsageQuery, VersionQuery,
                 operation::{
-                    ListArtifacts, ListPermissions, ListQuestions, Operation, ReadSession,
-                    ReadUsage,
+                    ListArtifacts, ListPermissions, ListQuestions, Operation, ReadContent,
+                    ReadSession, ReadUsage,
                 },
             },
         },
         testing::{script, text},
     };
     use soong_client::Client;
-    use soong_server::http::{self, Api, LocalHome, ShutdownGate};
+    use soong_server::http::{Api, LocalHome, ShutdownGate};
 
     use super::*;
 
@@ -286,6 +362,24 @@ mod tests {
         let name = O::NAME;
         let response = home.call(operation).await;
         json!({ name: response.map_err(|error| error.code).unwrap_or_else(|code| panic!("{name}: {code}")) })
+    }
+
+    async fn content(home: &Client, session_id: &SessionId, version: Option<u64>) -> Value {
+        let request = ReadContent {
+            session_id: session_id.clone(),
+            name: "plan.md".to_owned(),
+            query: VersionQuery { version },
+        };
+        match home.open(request).await {
+            Ok(download) => {
+                let pieces: Vec<_> = download.body.try_collect().await.unwrap();
+                json!([
+                    download.content_type,
+                    String::from_utf8(pieces.concat()).unwrap()
+                ])
+            }
+            Err(error) => json!(error.code),
+        }
     }
 
     /// Returns the answers to each reading operation about the session `s`.
@@ -354,6 +448,25 @@ mod tests {
             .await,
             answer(
                 home,
+                ReadArtifact {
+                    session_id: session_id.clone(),
+                    name: "plan.md".to_owned(),
+                },
+            )
+            .await,
+            answer(
+                home,
+                ListVersions {
+                    session_id: session_id.clone(),
+                    name: "plan.md".to_owned(),
+                },
+            )
+            .await,
+            content(home, &session_id, None).await,
+            content(home, &session_id, Some(1)).await,
+            content(home, &session_id, Some(9)).await,
+            answer(
+                home,
                 ListPermissions {
                     query: PermissionQuery::default(),
                 },
@@ -389,8 +502,7 @@ mod tests {
             .await
             .unwrap();
         let api = Api::new(runtime.clone(), ShutdownGate::open());
-        let router = http::router(api.clone());
-        let owner = Client::in_process(Arc::new(LocalHome::new(api, router)));
+        let owner = Client::new(Arc::new(LocalHome::new(api)));
         let request = |session_id: &str| StartBody {
             prompt: Some("Work.".to_owned()),
             session_id: Some(session_id.to_owned()),
@@ -400,11 +512,25 @@ mod tests {
             let accepted = owner.start(&request(session_id)).await.unwrap();
             runtime.wait(&accepted.run_id).await.unwrap();
         }
+        for text in ["# Plan\n", "# Second plan\n"] {
+            let request = PutArtifact {
+                session_id: SessionId::new("s"),
+                name: "plan.md".to_owned(),
+            };
+            let upload = Upload {
+                content_type: "text/markdown".to_owned(),
+                bytes: stream::iter([Ok(text.into())]).boxed(),
+            };
+            owner.put(request, upload).await.unwrap();
+        }
         let expected = answers(&owner).await;
         runtime.close().await;
 
         let store = Arc::new(OfflineStore::open(dir.path()).unwrap_or_else(|_| panic!("no store")));
-        let disk = Client::in_process(Arc::new(DiskHome(store)));
+        let config = ArtifactsConfig::default();
+        let environment = Environment::default();
+        let home = DiskHome::with_artifacts(store, &config, &environment).unwrap();
+        let disk = Client::new(Arc::new(home));
         for (from_disk, expected) in answers(&disk).await.into_iter().zip(expected) {
             assert_eq!(from_disk, expected);
         }

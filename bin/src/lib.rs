@@ -14,7 +14,6 @@
     reason = "the one crate whose job is to print"
 )]
 
-mod artifact_source;
 mod builtin_tools;
 mod cli;
 mod command;

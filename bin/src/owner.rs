@@ -118,7 +118,7 @@ impl Owner {
         // A process that can open the socket can also open the home, so it is trusted as the
         // operator.
         let router = http::router(api.clone()).layer(Extension(Caller::Operator));
-        let control = match ControlSocket::serve(api.clone(), router.clone()) {
+        let control = match ControlSocket::serve(api.clone(), router) {
             Ok(control) => Some(control),
             Err(error) => {
                 print::error_line(&format!(
@@ -127,7 +127,7 @@ impl Owner {
                 None
             }
         };
-        let client = Client::in_process(Arc::new(LocalHome::new(api.clone(), router)));
+        let client = Client::new(Arc::new(LocalHome::new(api.clone())));
         Ok(Self {
             runtime,
             api,

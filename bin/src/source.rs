@@ -5,10 +5,11 @@
 use std::sync::Arc;
 
 use soong::{
-    ErrorCode, ErrorInfo, MessagePath,
+    Environment, ErrorCode, ErrorInfo, MessagePath,
     protocol::{
-        Artifact, EventRecord, Message, Permission, PermissionStatus, Question, QuestionStatus,
-        Run, RunId, Session, SessionId, Timestamp, Trace, TraceId, UsageBy, UsageReport,
+        Artifact, ArtifactsConfig, EventRecord, Message, Permission, PermissionStatus, Question,
+        QuestionStatus, Run, RunId, Session, SessionId, Timestamp, Trace, TraceId, UsageBy,
+        UsageReport,
         api::{
             EventQuery, MessageQuery, PathName, PermissionQuery, QuestionQuery, Ready, TraceView,
             UsageQuery,
@@ -50,7 +51,23 @@ impl Source {
     fn home(&self) -> Client {
         match self {
             Self::Owner(client, _) => client.clone(),
-            Self::Disk(records) => Client::in_process(Arc::new(DiskHome(records.clone()))),
+            Self::Disk(records) => Client::new(Arc::new(DiskHome::new(records.clone()))),
+        }
+    }
+
+    /// Like [`Source::home`], with the content of artifacts, which is stored where the configuration
+    /// says.
+    pub(crate) fn home_with_artifacts(
+        &self,
+        config: &ArtifactsConfig,
+        environment: &Environment,
+    ) -> Result<Client, ErrorInfo> {
+        match self {
+            Self::Owner(client, _) => Ok(client.clone()),
+            Self::Disk(records) => {
+                let home = DiskHome::with_artifacts(records.clone(), config, environment)?;
+                Ok(Client::new(Arc::new(home)))
+            }
         }
     }
 

@@ -48,7 +48,7 @@ use std::{
     time::Duration,
 };
 
-pub use artifact::{artifact_view, docx};
+pub use artifact::{DOCX, artifact_view, docx};
 use axum::{
     Router,
     extract::DefaultBodyLimit,

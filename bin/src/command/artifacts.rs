@@ -4,6 +4,7 @@
 //! (`artifacts/diff.rs`).
 
 mod diff;
+mod session_artifacts;
 mod show;
 
 pub(super) use show::{DIRTY_NOTE, version_label};
@@ -21,17 +22,19 @@ use soong::{
             EditBody, Stored,
             operation::{
                 CleanUpArtifacts, DeleteArtifact, EditArtifact, ListArtifacts, ListVersions,
+                PutArtifact,
             },
         },
     },
 };
-use soong_client::Download;
+use soong_client::{Download, Upload};
 use soong_server::http::LOCAL;
 use soong_tui::{terminal::TextStyle, text};
 
+use session_artifacts::SessionArtifacts;
+
 use super::{continued, host::builder, run::folder, runtime_session::RuntimeSession};
 use crate::{
-    artifact_source::{self, ArtifactSource},
     cli,
     config::{self, Settings},
     context::Context,
@@ -109,13 +112,10 @@ pub(super) async fn read_command(
             let (settings, source) = open_source(context).await?;
             let session = cleanup_session(&source, options).await?;
             let request = cleanup_request(options, session);
-            let report = artifact_source::cleanup_candidates(
-                &source,
-                &settings,
-                &context.environment,
-                &request,
-            )
-            .await?;
+            // Deletes nothing: `dry_run` is set.
+            let home =
+                source.home_with_artifacts(&settings.config.artifacts, &context.environment)?;
+            let report = home.call(CleanUpArtifacts { body: request }).await?;
             show::cleaned(context, &report)?;
         }
         A::Put { .. } | A::Edit { .. } | A::Delete { .. } => unreachable!("these change something"),
@@ -266,7 +266,15 @@ async fn put(
                     file::read_chunks(file)
                 }
             };
-            client.put(session, name, content_type, bytes).await
+            let request = PutArtifact {
+                session_id: session.clone(),
+                name: name.to_owned(),
+            };
+            let upload = Upload {
+                content_type: content_type.to_owned(),
+                bytes,
+            };
+            client.put(request, upload).await
         })
         .await
 }
@@ -318,7 +326,7 @@ async fn open(
     context: &Context<'_>,
     of: &cli::SessionArg,
     name: Option<&str>,
-) -> Result<ArtifactSource, Failure> {
+) -> Result<SessionArtifacts, Failure> {
     let (settings, source) = open_source(context).await?;
     let owner = select_session(&source, of, name).await?;
     if of.session.is_none() && name.is_none() && !context.global.json {
@@ -328,7 +336,11 @@ async fn open(
         };
         print::line_or_stderr(context.terminal, TextStyle::Dim, &line)?;
     }
-    ArtifactSource::open(&source, owner, &settings, &context.environment)
+    let client = source.home_with_artifacts(&settings.config.artifacts, &context.environment)?;
+    Ok(SessionArtifacts {
+        client,
+        session_id: owner.session_id,
+    })
 }
 
 /// Selects the session: the named one, else the last one of the project. For an artifact of the

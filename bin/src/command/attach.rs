@@ -18,7 +18,7 @@ use soong::{
         },
     },
 };
-use soong_client::Client;
+use soong_client::{Client, Upload, UploadFile};
 use soong_tui::{format, text};
 use tempfile::TempDir;
 
@@ -113,16 +113,16 @@ impl Attachments {
                     format!("{} cannot be read: {error}", path.display()),
                 )
             })?;
-            self.stored.push(
-                client
-                    .upload(
-                        &session,
-                        path,
-                        content_type_of(path),
-                        file::read_chunks(opened),
-                    )
-                    .await?,
-            );
+            let file_name = path.file_name().unwrap_or_default();
+            let request = UploadFile {
+                session_id: session.clone(),
+                filename: file_name.to_string_lossy().into_owned(),
+            };
+            let upload = Upload {
+                content_type: content_type_of(path).to_owned(),
+                bytes: file::read_chunks(opened),
+            };
+            self.stored.push(client.upload(request, upload).await?);
         }
         Ok(session)
     }

@@ -305,12 +305,12 @@ impl<'a> RuntimeSession<'a> {
         &mut self,
         request: &StartBody,
     ) -> Result<(Accepted, EventStream), Failure> {
-        match with_note(STARTING, self.client().start_and_watch(request)).await {
+        match with_note(STARTING, self.client().start_with_events(request)).await {
             // The owner certainly did not accept the run.
             Err(error) if error.code == ErrorCode::Closing && error.retryable => {
                 self.reconnect().await?;
                 self.print_owner_note();
-                Ok(with_note(STARTING, self.client().start_and_watch(request)).await?)
+                Ok(with_note(STARTING, self.client().start_with_events(request)).await?)
             }
             other => Ok(other?),
         }

@@ -1,19 +1,15 @@
-//! Artifacts of a home: their records as JSON, their content as streams.
+//! Content of artifacts, streamed over HTTP in both directions.
 //!
 //! Sending content has no time limit. Once the last byte was sent, the response must begin within
 //! [`REQUEST_TIMEOUT`].
 
 use std::{
-    path::Path,
     pin::Pin,
     task::{Context, Poll},
 };
 
 use bytes::Bytes;
-use futures::{
-    Stream, StreamExt,
-    stream::{self, BoxStream},
-};
+use futures::{Stream, StreamExt, stream};
 use http::{Method, header};
 use reqwest::Body;
 use soong_protocol::{
@@ -23,28 +19,17 @@ use soong_protocol::{
         operation::{Endpoint, PutArtifact, UploadArtifacts},
     },
 };
-
 use tokio::sync::oneshot;
 
-use crate::{
-    Client, OwnerRequest, REQUEST_TIMEOUT, connection_lost, method, read, read_body,
-    remote::transport::root_cause, request_path, unresponsive, within_limit,
+use super::{
+    OwnerRequest, REQUEST_TIMEOUT, RemoteHome, connection_lost, method, read, read_body,
+    request_path, transport::root_cause, within_limit,
 };
+use crate::{Download, Upload, UploadFile, UploadStream, unresponsive};
 
-/// Stream of a request body.
-pub type UploadStream = BoxStream<'static, std::io::Result<Bytes>>;
-
-/// Content that is being received.
-pub struct Download {
-    /// MIME type.
-    pub content_type: String,
-    /// The bytes.
-    pub body: BoxStream<'static, Result<Bytes, ErrorInfo>>,
-}
-
-impl Client {
+impl RemoteHome {
     /// Opens a response body as a stream.
-    pub async fn open(&self, endpoint: &impl Endpoint) -> Result<Download, ErrorInfo> {
+    pub(super) async fn download(&self, endpoint: &impl Endpoint) -> Result<Download, ErrorInfo> {
         let path = request_path(endpoint)?;
         let answer = self.send(OwnerRequest {
             accept: "*/*",
@@ -66,47 +51,45 @@ impl Client {
     }
 
     /// Stores content as the next version of an artifact.
-    pub async fn put(
+    pub(super) async fn put(
         &self,
-        session: &SessionId,
-        name: &str,
-        content_type: &str,
-        bytes: UploadStream,
+        request: PutArtifact,
+        upload: Upload,
     ) -> Result<Stored, ErrorInfo> {
-        let endpoint = PutArtifact {
-            session_id: session.clone(),
-            name: name.to_owned(),
-        };
-        let answer = self.send_content(&endpoint, content_type, bytes).await?;
+        let answer = self.send_content(&request, upload).await?;
         read(&read_body(answer).await?)
     }
 
-    /// Uploads a file under its own name or a name derived from it.
-    pub async fn upload(
+    /// Stores a file as a new artifact, in a multipart form.
+    pub(super) async fn upload(
         &self,
-        session: &SessionId,
-        file: &Path,
-        content_type: &str,
-        bytes: UploadStream,
+        request: UploadFile,
+        upload: Upload,
     ) -> Result<Stored, ErrorInfo> {
+        let UploadFile {
+            session_id,
+            filename,
+        } = request;
+        let Upload {
+            content_type,
+            bytes,
+        } = upload;
         let boundary = format!("soong-{}", SessionId::generate());
-        let filename = file.file_name().unwrap_or_default().to_string_lossy();
-        // Characters that would end the quotes or the line are not allowed in artifact names
-        // either.
-        let filename = filename.replace(|c: char| c.is_control() || c == '"' || c == '\\', "_");
         let head = format!(
             "--{boundary}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{filename}\"\r\n\
              Content-Type: {content_type}\r\n\r\n"
         );
         let tail = format!("\r\n--{boundary}--\r\n");
         let text = |text: String| stream::iter([Ok(Bytes::from(text))]);
-        let bytes = text(head).chain(bytes).chain(text(tail)).boxed();
-        let content_type = format!("multipart/form-data; boundary={boundary}");
+        let form = Upload {
+            content_type: format!("multipart/form-data; boundary={boundary}"),
+            bytes: text(head).chain(bytes).chain(text(tail)).boxed(),
+        };
         let endpoint = UploadArtifacts {
-            session_id: session.clone(),
+            session_id,
             name: UPLOAD_NAME.to_owned(),
         };
-        let answer = self.send_content(&endpoint, &content_type, bytes).await?;
+        let answer = self.send_content(&endpoint, form).await?;
         let uploaded: Uploaded = read(&read_body(answer).await?)?;
         Ok(uploaded.first)
     }
@@ -115,26 +98,19 @@ impl Client {
     async fn send_content<E: Endpoint>(
         &self,
         endpoint: &E,
-        content_type: &str,
-        bytes: UploadStream,
+        upload: Upload,
     ) -> Result<reqwest::Response, ErrorInfo> {
         let path = request_path(endpoint)?;
-        if content_type.contains(|c: char| !(c.is_ascii_graphic() || c == ' ')) {
-            return Err(ErrorInfo::new(
-                ErrorCode::ValidationError,
-                format!("{content_type:?} is not a valid content type"),
-            ));
-        }
         let (all, sent) = oneshot::channel();
         let (tell, mut failed) = oneshot::channel();
         let body = Body::wrap_stream(UploadBody {
-            bytes,
+            bytes: upload.bytes,
             error_sender: Some(tell),
             _all: all,
         });
         let mut answer = std::pin::pin!(self.send(OwnerRequest {
             body,
-            content_type,
+            content_type: &upload.content_type,
             ..OwnerRequest::new(method(E::METHOD), &path)
         }));
         let answer = tokio::select! {

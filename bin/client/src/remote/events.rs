@@ -12,73 +12,44 @@ use std::{
 
 use futures::{FutureExt, StreamExt, future::BoxFuture};
 use soong_protocol::{
-    ErrorCode, ErrorInfo, EventRecord, StreamItem, TraceId, TraceStatus,
+    ErrorCode, ErrorInfo, StreamItem, TraceStatus,
     api::{
-        EventQuery, KEEP_ALIVE_INTERVAL,
+        KEEP_ALIVE_INTERVAL,
         operation::{ReadEvents, ReadTrace},
     },
 };
 use tokio::{sync::mpsc, task::AbortHandle, time::Instant};
 
-use crate::{
-    Client, Items,
-    remote::frames::{Frames, SseFrame, frames},
+use super::{
+    RemoteHome,
+    frames::{Frames, SseFrame, frames},
 };
+use crate::{CLI_CLIENT, PAGE_EVENTS, home::PollableEvents};
 
 /// Maximum time without bytes on a server's stream: two pings, and some time for their delivery.
 pub(crate) const IDLE_TIMEOUT: Duration =
     Duration::from_secs(2 * KEEP_ALIVE_INTERVAL.as_secs() + 3);
 /// Interval of polling a server.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of events per polled page.
-const PAGE_EVENTS: usize = 500;
 
-/// Position in the events of a trace or of its whole session.
-#[derive(Debug, Clone)]
-pub(crate) struct Position {
-    pub(crate) trace: TraceId,
-    /// Whether the events are those of the whole session, whose timeline `since` then refers to.
-    pub(crate) tree: bool,
-    /// Number of the last known event.
-    pub(crate) since: u64,
-}
-
-impl Position {
-    /// Returns the request that continues at this position.
-    pub(crate) fn request(&self, limit: Option<usize>) -> ReadEvents {
-        let mut query = EventQuery {
-            limit,
-            tree: self.tree,
-            ..EventQuery::default()
-        };
-        if self.tree {
-            query.since_session_seq = Some(self.since);
-        } else {
-            query.since_event_id = Some(self.since);
-        }
-        ReadEvents {
-            trace_id: self.trace.clone(),
-            query,
-        }
-    }
-
-    fn advance(&mut self, item: &StreamItem) {
-        if let StreamItem::Event(record) = item {
-            self.since = if self.tree {
-                record.session_seq
-            } else {
-                record.event_id
-            };
-        }
+/// Moves a request for events behind an item that was received.
+fn advance(request: &mut ReadEvents, item: &StreamItem) {
+    let StreamItem::Event(record) = item else {
+        return;
+    };
+    if request.query.tree {
+        request.query.since_session_seq = Some(record.session_seq);
+    } else {
+        request.query.since_event_id = Some(record.event_id);
     }
 }
 
-/// Stream of events.
-pub struct EventStream {
+/// Events of another process.
+pub(crate) struct RemoteEvents {
     source: EventSource,
-    /// Client and position for polling if the stream stays silent; `None`: the stream may stay
-    /// silent without limit.
-    fallback: Option<(Client, Position)>,
+    /// The home, and the request for the next events, for polling if the stream stays silent;
+    /// `None`: the stream may stay silent without limit.
+    fallback: Option<(RemoteHome, ReadEvents)>,
 }
 
 enum EventSource {
@@ -95,8 +66,6 @@ enum EventSource {
         last_bytes: LastBytes,
     },
     Polled(Polled),
-    /// Items of a home in this process.
-    Items(Items),
     /// The owner has refused the request.
     Refused,
 }
@@ -127,7 +96,7 @@ impl Drop for Polled {
     }
 }
 
-impl EventStream {
+impl RemoteEvents {
     /// Creates a stream that may stay silent without limit.
     pub(crate) fn of_response(response: reqwest::Response) -> Self {
         Self {
@@ -136,64 +105,22 @@ impl EventStream {
         }
     }
 
-    /// Creates a stream of a home in this process.
-    pub(crate) fn of_items(items: Items) -> Self {
-        Self {
-            source: EventSource::Items(items),
-            fallback: None,
-        }
-    }
-
     /// Creates a stream that is opened when it is first read, and polled if it stays silent.
-    pub(crate) fn opening(client: Client, position: Position) -> Self {
-        let opening_client = client.clone();
-        let request = position.request(None);
-        let response = async move { opening_client.open_stream(&request).await }.boxed();
+    pub(super) fn opening(home: RemoteHome, request: ReadEvents) -> Self {
+        let opening_home = home.clone();
+        let first_request = request.clone();
+        let response = async move { opening_home.open_stream(&first_request).await }.boxed();
         let source = EventSource::Opening {
             response,
             deadline: None,
         };
         Self {
             source,
-            fallback: Some((client, position)),
+            fallback: Some((home, request)),
         }
     }
 
-    /// Polls from now on, if the stream can be held back by something between client and server.
-    /// For a caller that does not want to wait until a silent stream counts as held back.
-    pub fn poll(&mut self) {
-        if let Some((client, position)) = &self.fallback
-            && !self.is_polled()
-        {
-            self.source = EventSource::Polled(Polled::start(client.clone(), position.clone()));
-        }
-    }
-
-    /// Returns whether the stream stayed silent, so that events are polled.
-    pub fn is_polled(&self) -> bool {
-        matches!(self.source, EventSource::Polled(_))
-    }
-
-    /// Returns the next item. `None` if the owner has closed the stream; an error if the connection
-    /// is lost or an item is invalid.
-    ///
-    /// Cancel-safe: a dropped call loses no item.
-    pub async fn next(&mut self) -> Option<Result<StreamItem, ErrorInfo>> {
-        loop {
-            match self.frame().await? {
-                Ok(SseFrame::Item(item)) => {
-                    if let Some((_, position)) = &mut self.fallback {
-                        position.advance(&item);
-                    }
-                    return Some(Ok(item));
-                }
-                Ok(SseFrame::Accepted(_)) => {}
-                Err(error) => return Some(Err(error)),
-            }
-        }
-    }
-
-    pub(crate) async fn frame(&mut self) -> Option<Result<SseFrame, ErrorInfo>> {
+    pub(super) async fn frame(&mut self) -> Option<Result<SseFrame, ErrorInfo>> {
         loop {
             let (frames, last_bytes) = match &mut self.source {
                 EventSource::Opening { response, deadline } => {
@@ -216,9 +143,6 @@ impl EventStream {
                         .await
                         .map(|item| item.map(SseFrame::Item));
                 }
-                EventSource::Items(items) => {
-                    return items.next().await.map(|item| item.map(SseFrame::Item));
-                }
                 EventSource::Refused => return None,
             };
             if self.fallback.is_none() {
@@ -234,6 +158,38 @@ impl EventStream {
     }
 }
 
+impl PollableEvents for RemoteEvents {
+    fn next(&mut self) -> BoxFuture<'_, Option<Result<StreamItem, ErrorInfo>>> {
+        async move {
+            loop {
+                match self.frame().await? {
+                    Ok(SseFrame::Item(item)) => {
+                        if let Some((_, request)) = &mut self.fallback {
+                            advance(request, &item);
+                        }
+                        return Some(Ok(item));
+                    }
+                    Ok(SseFrame::Accepted(_)) => {}
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn poll(&mut self) {
+        if let Some((home, request)) = &self.fallback
+            && !self.is_polled()
+        {
+            self.source = EventSource::Polled(Polled::start(home.clone(), request.clone()));
+        }
+    }
+
+    fn is_polled(&self) -> bool {
+        matches!(self.source, EventSource::Polled(_))
+    }
+}
+
 impl EventSource {
     fn of_response(response: reqwest::Response) -> Self {
         let last_bytes = LastBytes(Arc::new(Mutex::new(Instant::now())));
@@ -244,17 +200,17 @@ impl EventSource {
 }
 
 impl Polled {
-    fn start(client: Client, mut position: Position) -> Self {
+    fn start(home: RemoteHome, mut request: ReadEvents) -> Self {
         let (sender, items) = mpsc::channel(PAGE_EVENTS);
         let task = tokio::spawn(async move {
             let mut reached = Instant::now();
             loop {
-                let error = match page(&client, &position).await {
+                let error = match page(&home, &request).await {
                     Ok(Page::Events(found)) => {
                         reached = Instant::now();
                         let is_empty = found.is_empty();
                         for item in found {
-                            position.advance(&item);
+                            advance(&mut request, &item);
                             if sender.send(Ok(item)).await.is_err() {
                                 return;
                             }
@@ -298,35 +254,20 @@ enum Page {
 }
 
 /// Reads the next events.
-async fn page(client: &Client, position: &Position) -> Result<Page, ErrorInfo> {
+async fn page(home: &RemoteHome, request: &ReadEvents) -> Result<Page, ErrorInfo> {
     // The status is read first: if the run ends in between, the page contains its last event.
-    let status = client
-        .call(ReadTrace {
-            trace_id: position.trace.clone(),
-        })
-        .await?
-        .trace
-        .status;
-    let events = stored_page(client, position).await?;
+    let trace = ReadTrace {
+        trace_id: request.trace_id.clone(),
+    };
+    let status = home.execute(trace, CLI_CLIENT).await?.trace.status;
+    let mut request = request.clone();
+    request.query.limit = Some(PAGE_EVENTS);
+    let events = home.execute(request, CLI_CLIENT).await?.events;
     if events.is_empty() && status == TraceStatus::Interrupted {
         return Ok(Page::Interrupted);
     }
-    Ok(Page::Events(
-        events
-            .into_iter()
-            .map(|record| StreamItem::Event(Arc::new(record)))
-            .collect(),
-    ))
-}
-
-/// Reads up to [`PAGE_EVENTS`] stored events after a position.
-pub(crate) async fn stored_page(
-    client: &Client,
-    position: &Position,
-) -> Result<Vec<EventRecord>, ErrorInfo> {
-    let request = position.request(Some(PAGE_EVENTS));
-    let page = client.call(request).await?;
-    Ok(page.events)
+    let items = events.into_iter().map(Arc::new).map(StreamItem::Event);
+    Ok(Page::Events(items.collect()))
 }
 
 #[cfg(test)]
@@ -345,7 +286,8 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-    use crate::Routes;
+    use crate::{Client, remote::transport::Routes};
+    use soong_protocol::TraceId;
 
     /// Answers as a server does.
     struct Server(Router);
@@ -415,10 +357,10 @@ mod tests {
         let router = Router::new()
             .route("/api/traces/s/events", get(events))
             .route("/api/traces/s", get(trace));
-        Client {
+        Client::new(Arc::new(RemoteHome {
             may_poll: true,
-            ..Client::of_routes(Arc::new(Server(router)))
-        }
+            ..RemoteHome::of_routes(Arc::new(Server(router)))
+        }))
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,11 +14,11 @@ use soong_protocol::{
 };
 use sse_stream::{Error, Sse, SseStream};
 
-use crate::{connection_lost, remote::transport::root_cause};
+use super::{connection_lost, transport::root_cause};
 
 /// Content of a frame.
 #[derive(Debug)]
-pub(crate) enum SseFrame {
+pub(super) enum SseFrame {
     /// The run whose stream this is was accepted.
     Accepted(Accepted),
     /// A stream item.
@@ -27,11 +27,11 @@ pub(crate) enum SseFrame {
 
 /// Frames, in order. An error is the last one: the connection was lost, a frame is invalid, or the
 /// owner reported why the stream ends.
-pub(crate) type Frames = BoxStream<'static, Result<SseFrame, ErrorInfo>>;
+pub(super) type Frames = BoxStream<'static, Result<SseFrame, ErrorInfo>>;
 
 /// Parses the bytes of an event stream. Comments (`: ping`) and lines that are no field are
 /// skipped.
-pub(crate) fn frames<E>(bytes: impl Stream<Item = Result<Bytes, E>> + Send + 'static) -> Frames
+pub(super) fn frames<E>(bytes: impl Stream<Item = Result<Bytes, E>> + Send + 'static) -> Frames
 where
     E: std::error::Error + Send + Sync + 'static,
 {

@@ -1,65 +1,25 @@
-//! How requests reach the owner of a home: within this process, over the control socket of the
-//! home, or over HTTP.
+//! How requests reach the owner of a home: over the control socket of the home, or over HTTP.
 
 use std::{fmt, io, path::Path, sync::Arc};
 
-use futures::{future::BoxFuture, stream::BoxStream};
+#[cfg(test)]
+use futures::future::BoxFuture;
 use http::{HeaderValue, Uri, header, uri::Scheme};
 use reqwest::Body;
-use soong_protocol::{
-    ErrorCode, ErrorInfo, StreamItem,
-    api::{
-        Accepted,
-        operation::{AnyRequest, AnyResponse, ReadEvents, StartRun},
-    },
-    tree::TreeEvent,
-};
+use soong_protocol::{ErrorCode, ErrorInfo};
 
 use crate::{invalid_request, socket::ShortPath};
 
-/// Routes of a home in this process.
-pub trait Routes: Send + Sync {
-    /// Handles a request as it would arrive over the control socket.
+/// Routes that a test answers as another process does.
+#[cfg(test)]
+pub(crate) trait Routes: Send + Sync {
+    /// Handles a request.
     fn send(&self, request: http::Request<Body>) -> BoxFuture<'static, http::Response<Body>>;
-}
-
-/// Stored events and live items of a home in this process. An error is the last one.
-pub type Items = BoxStream<'static, Result<StreamItem, ErrorInfo>>;
-
-/// A home whose operations are executed in this process, by its owner or from its store. Operations
-/// and events pass as values; only content passes through the routes.
-pub trait LocalOwner: Routes {
-    /// Executes an operation. `client` is the name that is recorded with a decision.
-    fn call(
-        &self,
-        request: AnyRequest,
-        client: &'static str,
-    ) -> BoxFuture<'static, Result<AnyResponse, ErrorInfo>>;
-
-    /// Streams events, stored ones first and then live ones.
-    fn events(&self, request: ReadEvents) -> BoxFuture<'static, Result<Items, ErrorInfo>>;
-
-    /// Starts a run, and streams the events of its session from that point on.
-    fn start_and_watch(
-        &self,
-        request: StartRun,
-    ) -> BoxFuture<'static, Result<(Accepted, Items), ErrorInfo>>;
-
-    /// Watches the supervision tree.
-    fn watch_tree(&self) -> Box<dyn TreeUpdates>;
-}
-
-/// Updates of the supervision tree of this process.
-pub trait TreeUpdates: Send {
-    /// Waits for the next update. `None` after the runtime was closed.
-    fn next(&mut self) -> BoxFuture<'_, Option<TreeEvent>>;
 }
 
 /// Route of requests to an owner.
 #[derive(Clone)]
 pub(crate) enum Transport {
-    /// The owner is this process.
-    InProcess(Arc<dyn LocalOwner>),
     /// Routes that a test answers as another process does.
     #[cfg(test)]
     Routes(Arc<dyn Routes>),
@@ -72,7 +32,6 @@ pub(crate) enum Transport {
 impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::InProcess(_) => f.write_str("InProcess"),
             #[cfg(test)]
             Self::Routes(_) => f.write_str("Routes"),
             Self::Socket(endpoint) => f.debug_tuple("Socket").field(&endpoint.url).finish(),
@@ -108,14 +67,13 @@ impl Transport {
         request: http::Request<Body>,
     ) -> Result<reqwest::Response, ErrorInfo> {
         match self {
-            Self::InProcess(owner) => Ok(owner.send(request).await.into()),
             #[cfg(test)]
             Self::Routes(routes) => Ok(routes.send(request).await.into()),
             Self::Socket(endpoint) => endpoint.send(request).await.map_err(|error| {
                 if error.is_connect() {
                     no_owner(&root_cause(&error))
                 } else {
-                    crate::connection_lost(&root_cause(&error))
+                    super::connection_lost(&root_cause(&error))
                 }
             }),
             Self::Server(remote) => remote.send(request).await,

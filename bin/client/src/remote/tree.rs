@@ -1,10 +1,8 @@
-//! Updates of the supervision tree: over a WebSocket, or from the runtime of this process.
-//!
-//! Both return the same: a snapshot of the whole tree first, then changes.
+//! Updates of the supervision tree of another process, over a WebSocket.
 
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt, future::BoxFuture};
 use http::{Method, StatusCode, header};
 use reqwest::Body;
 use soong_protocol::{
@@ -24,34 +22,18 @@ use tokio_tungstenite::{
     },
 };
 
-use crate::{
-    Client, REQUEST_TIMEOUT, connection_lost, invalid_request,
-    remote::transport::{Transport, TreeUpdates, root_cause},
-    response_error, unresponsive,
-};
+use super::{REQUEST_TIMEOUT, RemoteHome, connection_lost, response_error, transport::root_cause};
+use crate::{TreeUpdates, invalid_request, unresponsive};
 
 /// Maximum time without a message. An owner sends a ping at least every [`KEEP_ALIVE_INTERVAL`].
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3 * KEEP_ALIVE_INTERVAL.as_secs());
 
-/// A watcher of the tree; ends when dropped.
-pub struct TreeWatcher(Updates);
+/// The connection of a watcher.
+pub(crate) struct RemoteTree(WebSocketStream<reqwest::Upgraded>);
 
-enum Updates {
-    /// Those of this process.
-    InProcess(Box<dyn TreeUpdates>),
-    /// Those of another process.
-    Remote(Box<WebSocketStream<reqwest::Upgraded>>),
-}
-
-impl Client {
-    /// Watches the supervision tree: a snapshot of the whole tree first, then changes.
-    ///
-    /// # Errors
-    /// The owner cannot be reached or does not respond.
-    pub async fn watch_tree(&self) -> Result<TreeWatcher, ErrorInfo> {
-        if let Transport::InProcess(owner) = &self.transport {
-            return Ok(TreeWatcher(Updates::InProcess(owner.watch_tree())));
-        }
+impl RemoteHome {
+    /// Opens a watch of the supervision tree.
+    pub(super) async fn open_tree(&self) -> Result<RemoteTree, ErrorInfo> {
         let opened =
             tokio::time::timeout(REQUEST_TIMEOUT, self.open_websocket(WatchTree::PATH)).await;
         let connection = opened.unwrap_or_else(|_| Err(unresponsive()))?;
@@ -60,7 +42,7 @@ impl Client {
             .max_message_size(None)
             .max_frame_size(None);
         let stream = WebSocketStream::from_raw_socket(connection, Role::Client, Some(config)).await;
-        Ok(TreeWatcher(Updates::Remote(Box::new(stream))))
+        Ok(RemoteTree(stream))
     }
 
     /// Opens a connection for a WebSocket.
@@ -85,20 +67,16 @@ impl Client {
     }
 }
 
-impl TreeWatcher {
-    /// Returns the next event. An error contains the reason why the watch has ended.
-    pub async fn next(&mut self) -> Result<TreeEvent, ErrorInfo> {
-        let stream = match &mut self.0 {
-            Updates::InProcess(watch) => {
-                return watch
-                    .next()
-                    .await
-                    .ok_or_else(|| owner_left("the runtime was closed"));
-            }
-            Updates::Remote(stream) => stream,
-        };
+impl TreeUpdates for RemoteTree {
+    fn next(&mut self) -> BoxFuture<'_, Result<TreeEvent, ErrorInfo>> {
+        self.receive().boxed()
+    }
+}
+
+impl RemoteTree {
+    async fn receive(&mut self) -> Result<TreeEvent, ErrorInfo> {
         loop {
-            let received = tokio::time::timeout(IDLE_TIMEOUT, stream.next()).await;
+            let received = tokio::time::timeout(IDLE_TIMEOUT, self.0.next()).await;
             let message_result = received.map_err(|_| {
                 connection_lost(&format!("no data for {} s", IDLE_TIMEOUT.as_secs()))
             })?;
@@ -131,6 +109,7 @@ impl TreeWatcher {
     }
 }
 
+/// Returns the error of an owner that has ended the watch.
 fn owner_left(reason: &str) -> ErrorInfo {
     ErrorInfo::retryable(
         ErrorCode::Closing,

@@ -14,19 +14,21 @@ use axum::{
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use soong::{
     ErrorCode, ErrorInfo,
-    artifact::{ChangeCondition, Cleanup, CleanupReport, Loaded, is_text},
+    artifact::{ChangeCondition, Cleanup, CleanupReport, Content, Loaded, is_text},
     protocol::{
         ArtifactVersion, SessionId,
         api::{
             ArtifactView, Artifacts, EditBody, EditView, ExportQuery, Format, Stored, UPLOAD_NAME,
             VersionQuery, Versions,
             operation::{
-                CleanUpArtifacts, DeleteArtifact, EditArtifact, ListArtifacts, ListVersions,
-                ReadArtifact, ReadVersion,
+                CleanUpArtifacts, DeleteArtifact, EditArtifact, ExportArtifact, ListArtifacts,
+                ListVersions, PutArtifact, ReadArtifact, ReadContent, ReadVersion,
             },
         },
     },
 };
+
+use soong_client::UploadFile;
 
 use super::{
     caller::Access,
@@ -34,13 +36,13 @@ use super::{
     error::{ApiError, validation_error},
     etag::{change_condition, client_has_version, etag},
     request::{self, Path, Query},
-    upload::{self, upload_content},
+    upload::{self, limited_body, upload_content},
 };
 
 /// MIME type of a request body without a `Content-Type`.
 const OCTET_STREAM: &str = "application/octet-stream";
 /// MIME type of `.docx` files.
-const DOCX: &str = "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
+pub const DOCX: &str = "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
 /// Characters that are percent-encoded in an extended header parameter (RFC 5987).
 const ATTRIBUTE: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -120,22 +122,33 @@ pub(super) async fn show(access: &Access, request: ReadArtifact) -> Result<Artif
     responses((status = OK, content_type = "*/*", body = [u8]), (status = NOT_MODIFIED))))]
 pub(super) async fn content(
     access: Access,
-    Path((session, name)): ArtifactPath,
+    Path((session_id, name)): ArtifactPath,
     Query(query): Query<VersionQuery>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let owner = access.artifact_owner(&session).await?;
-    let loaded = access
-        .runtime()
-        .artifacts()
-        .load(&owner, &name, query.version)
-        .await?;
-    let version = query.version.unwrap_or(loaded.artifact.current_version);
+    let request = ReadContent {
+        session_id,
+        name,
+        query,
+    };
+    let loaded = load(&access, &request).await?;
+    let version = request
+        .query
+        .version
+        .unwrap_or(loaded.artifact.current_version);
     if client_has_version(&headers, version) {
         return Ok((StatusCode::NOT_MODIFIED, etag(version)).into_response());
     }
     let headers = file_headers(&loaded.content_type, loaded.size, &loaded.artifact.filename);
     Ok((headers, etag(version), Body::from_stream(loaded.body)).into_response())
+}
+
+/// Opens the current content of an artifact, or that of a stored version.
+pub(super) async fn load(access: &Access, request: &ReadContent) -> Result<Loaded, ApiError> {
+    let owner = access.artifact_owner(&request.session_id).await?;
+    let artifacts = access.runtime().artifacts();
+    let version = request.query.version;
+    Ok(artifacts.load(&owner, &request.name, version).await?)
 }
 
 /// Lists the stored versions of an artifact.
@@ -180,10 +193,9 @@ pub(super) async fn version(
     responses((status = OK, body = Stored), (status = CREATED, body = Stored))))]
 pub(super) async fn put(
     access: Access,
-    Path((session, name)): ArtifactPath,
+    Path((session_id, name)): ArtifactPath,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let _passing = access.begin_change()?;
     let content_type = match request.headers().get(header::CONTENT_TYPE) {
         None => OCTET_STREAM.to_owned(),
         Some(declared) => declared
@@ -192,18 +204,51 @@ pub(super) async fn put(
             .to_owned(),
     };
     let condition = change_condition(request.headers())?;
-    let (content, waiting) = upload_content(request.into_body(), access.api().limits.upload_bytes);
-    let owner = access.artifact_owner(&session).await?;
-    let artifacts = access.runtime().artifacts().only_if(&condition);
-    let stored = artifacts.put(&owner, &name, &content_type, content).await;
-    let artifact = stored.map_err(|error| waiting.map_error(error))?;
-    let version = artifact.current_version;
-    let status = if version == 1 {
+    let body = limited_body(request.into_body(), access.api().limits.upload_bytes);
+    let (content, guard) = upload_content(body);
+    let request = PutArtifact { session_id, name };
+    let stored = store(&access, &request, &content_type, &condition, content)
+        .await
+        .map_err(|error| guard.map_error(error))?;
+    let status = if stored.version == 1 {
         StatusCode::CREATED
     } else {
         StatusCode::OK
     };
-    Ok((status, etag(version), Json(Stored::from(artifact))).into_response())
+    Ok((status, etag(stored.version), Json(stored)).into_response())
+}
+
+/// Stores content as the next version of an artifact.
+pub(super) async fn store(
+    access: &Access,
+    request: &PutArtifact,
+    content_type: &str,
+    condition: &ChangeCondition,
+    content: Content,
+) -> Result<Stored, ApiError> {
+    let _guard = access.begin_change()?;
+    let owner = access.artifact_owner(&request.session_id).await?;
+    let artifacts = access.runtime().artifacts().only_if(condition);
+    let artifact = artifacts
+        .put(&owner, &request.name, content_type, content)
+        .await?;
+    Ok(Stored::from(artifact))
+}
+
+/// Stores a file as a new artifact of a session.
+pub(super) async fn store_file(
+    access: &Access,
+    request: &UploadFile,
+    content_type: &str,
+    content: Content,
+) -> Result<Stored, ApiError> {
+    let _guard = access.begin_change()?;
+    let owner = access.artifact_owner(&request.session_id).await?;
+    let artifacts = access.runtime().artifacts();
+    let artifact = artifacts
+        .upload(&owner, &request.filename, content_type, content)
+        .await?;
+    Ok(Stored::from(artifact))
 }
 
 /// Replaces a passage of an artifact's text. If the text does not contain the exact passage, the
@@ -359,24 +404,32 @@ pub async fn docx(loaded: Loaded) -> Result<Vec<u8>, ErrorInfo> {
         body = [u8]))))]
 pub(super) async fn export(
     access: Access,
-    Path((session, name)): ArtifactPath,
-    Query(ExportQuery {
-        format: Format::Docx,
-    }): Query<ExportQuery>,
+    Path((session_id, name)): ArtifactPath,
+    Query(query): Query<ExportQuery>,
 ) -> Result<Response, ApiError> {
-    let owner = access.artifact_owner(&session).await?;
-    let bytes = docx(
-        access
-            .runtime()
-            .artifacts()
-            .last_version(&owner, &name)
-            .await?,
-    )
-    .await?;
-    let stem = name.strip_prefix("user:").unwrap_or(&name);
+    let request = ExportArtifact {
+        session_id,
+        name,
+        query,
+    };
+    let bytes = export_docx(&access, &request).await?;
+    let name = &request.name;
+    let stem = name.strip_prefix("user:").unwrap_or(name);
     let stem = stem.rsplit_once('.').map_or(stem, |(stem, _)| stem);
     let headers = file_headers(DOCX, bytes.len() as u64, &format!("{stem}.docx"));
     Ok((headers, bytes).into_response())
+}
+
+/// Exports the last stored version of a text artifact as `.docx`, the only format.
+pub(super) async fn export_docx(
+    access: &Access,
+    request: &ExportArtifact,
+) -> Result<Vec<u8>, ApiError> {
+    let Format::Docx = request.query.format;
+    let owner = access.artifact_owner(&request.session_id).await?;
+    let artifacts = access.runtime().artifacts();
+    let loaded = artifacts.last_version(&owner, &request.name).await?;
+    Ok(docx(loaded).await?)
 }
 
 /// Selects artifacts for deletion in the sessions that the caller may see, and deletes them unless

@@ -1,50 +1,49 @@
-//! The home of this process, for its own commands: operations and events pass as values, without
-//! HTTP. Only content passes through the routes.
+//! The home of this process, for its own commands: operations, events and content pass as values,
+//! without HTTP.
 //!
 //! Elsewhere: the handlers of the operations (`operations.rs`), which are the same as for requests
 //! over HTTP.
 
-use axum::{
-    Router,
-    http::{Request, Response},
+use futures::{
+    FutureExt, StreamExt,
+    future::{BoxFuture, ready},
 };
-use futures::{FutureExt, StreamExt, future::BoxFuture};
 use soong::{
-    ErrorInfo, TreeEvent, TreeWatch,
+    ErrorCode, ErrorInfo, TreeEvent, TreeWatch,
+    artifact::{ChangeCondition, Content},
     protocol::{
         api::{
-            Accepted,
-            operation::{AnyRequest, AnyResponse, ReadEvents, StartRun},
+            Accepted, Stored,
+            operation::{AnyRequest, AnyResponse, PutArtifact, ReadEvents, StartRun},
         },
         for_each_operation,
     },
 };
-use soong_client::{Body, Items, LocalOwner, Routes, TreeUpdates};
-use tower::ServiceExt;
+use soong_client::{
+    ContentRequest, Download, EventStream, Home, TreeUpdates, Upload, UploadFile, UploadStream,
+};
 
 use super::{
-    Api,
+    Api, artifact,
     caller::{Access, TokenWatch},
     error::ApiError,
     operations::Serve,
-    run::start_and_follow,
+    run::start_with_events,
     stream::{follow, items},
+    upload::{UploadGuard, upload_content},
 };
 
 /// The home of this process.
-pub struct LocalHome {
-    api: Api,
-    router: Router,
-}
+pub struct LocalHome(Api);
 
 impl LocalHome {
-    /// Creates the home from the state of its handlers and from its routes.
-    pub fn new(api: Api, router: Router) -> Self {
-        Self { api, router }
+    /// Creates the home from the state of its handlers.
+    pub fn new(api: Api) -> Self {
+        Self(api)
     }
 
     fn access(&self, client: Option<&str>) -> Access {
-        Access::of_operator(self.api.clone(), client)
+        Access::of_operator(self.0.clone(), client)
     }
 }
 
@@ -62,23 +61,38 @@ async fn execute(access: &Access, request: AnyRequest) -> Result<AnyResponse, Ap
     for_each_operation!(dispatch; access)
 }
 
-impl Routes for LocalHome {
-    fn send(&self, request: Request<Body>) -> BoxFuture<'static, Response<Body>> {
-        let answer = self.router.clone().oneshot(request);
-        async move {
-            let response = answer.await.unwrap_or_else(|never| match never {});
-            response.map(|body| Body::wrap_stream(body.into_data_stream()))
+/// Converts bytes that a command reads into the content of an artifact.
+fn local_content(bytes: UploadStream) -> (Content, UploadGuard) {
+    upload_content(bytes.map(|piece| {
+        piece.map_err(|error| {
+            let message = format!("the content cannot be read: {error}");
+            ErrorInfo::new(ErrorCode::ValidationError, message)
+        })
+    }))
+}
+
+async fn open(access: &Access, request: ContentRequest) -> Result<Download, ApiError> {
+    match request {
+        ContentRequest::Read(request) => {
+            let loaded = artifact::load(access, &request).await?;
+            Ok(Download {
+                content_type: loaded.content_type,
+                body: loaded.body,
+            })
         }
-        .boxed()
+        ContentRequest::Export(request) => {
+            let bytes = artifact::export_docx(access, &request).await?;
+            Ok(Download::of_bytes(artifact::DOCX, bytes))
+        }
     }
 }
 
-impl LocalOwner for LocalHome {
+impl Home for LocalHome {
     fn call(
         &self,
         request: AnyRequest,
         client: &'static str,
-    ) -> BoxFuture<'static, Result<AnyResponse, ErrorInfo>> {
+    ) -> BoxFuture<'_, Result<AnyResponse, ErrorInfo>> {
         let access = self.access(Some(client));
         async move {
             let response = execute(&access, request).await;
@@ -87,34 +101,73 @@ impl LocalOwner for LocalHome {
         .boxed()
     }
 
-    fn events(&self, request: ReadEvents) -> BoxFuture<'static, Result<Items, ErrorInfo>> {
+    fn events(&self, request: ReadEvents) -> BoxFuture<'_, Result<EventStream, ErrorInfo>> {
         let access = self.access(None);
         async move {
             let ReadEvents { trace_id, query } = request;
             let stream = follow(&access, &trace_id, &query, None)
                 .await
                 .map_err(ApiError::into_info)?;
-            Ok(items(TokenWatch(None), stream).boxed())
+            Ok(EventStream::new(items(TokenWatch(None), stream).boxed()))
         }
         .boxed()
     }
 
-    fn start_and_watch(
+    fn start_with_events(
         &self,
         request: StartRun,
-    ) -> BoxFuture<'static, Result<(Accepted, Items), ErrorInfo>> {
+    ) -> BoxFuture<'_, Result<(Accepted, EventStream), ErrorInfo>> {
         let access = self.access(None);
         async move {
-            let (accepted, stream) = start_and_follow(&access, request.body)
+            let (accepted, stream) = start_with_events(&access, request.body)
                 .await
                 .map_err(ApiError::into_info)?;
-            Ok((accepted, items(TokenWatch(None), stream).boxed()))
+            let events = EventStream::new(items(TokenWatch(None), stream).boxed());
+            Ok((accepted, events))
         }
         .boxed()
     }
 
-    fn watch_tree(&self) -> Box<dyn TreeUpdates> {
-        Box::new(LocalTree(self.api.runtime.tree().watch()))
+    fn open_content(&self, request: ContentRequest) -> BoxFuture<'_, Result<Download, ErrorInfo>> {
+        let access = self.access(None);
+        async move { open(&access, request).await.map_err(ApiError::into_info) }.boxed()
+    }
+
+    fn put_artifact(
+        &self,
+        request: PutArtifact,
+        upload: Upload,
+    ) -> BoxFuture<'_, Result<Stored, ErrorInfo>> {
+        let access = self.access(None);
+        async move {
+            let (content, guard) = local_content(upload.bytes);
+            let condition = ChangeCondition::default();
+            let stored =
+                artifact::store(&access, &request, &upload.content_type, &condition, content);
+            let stored = stored.await.map_err(|error| guard.map_error(error));
+            stored.map_err(ApiError::into_info)
+        }
+        .boxed()
+    }
+
+    fn upload_file(
+        &self,
+        request: UploadFile,
+        upload: Upload,
+    ) -> BoxFuture<'_, Result<Stored, ErrorInfo>> {
+        let access = self.access(None);
+        async move {
+            let (content, guard) = local_content(upload.bytes);
+            let stored = artifact::store_file(&access, &request, &upload.content_type, content);
+            let stored = stored.await.map_err(|error| guard.map_error(error));
+            stored.map_err(ApiError::into_info)
+        }
+        .boxed()
+    }
+
+    fn watch_tree(&self) -> BoxFuture<'_, Result<Box<dyn TreeUpdates>, ErrorInfo>> {
+        let updates: Box<dyn TreeUpdates> = Box::new(LocalTree(self.0.runtime.tree().watch()));
+        ready(Ok(updates)).boxed()
     }
 }
 
@@ -122,7 +175,11 @@ impl LocalOwner for LocalHome {
 struct LocalTree(TreeWatch);
 
 impl TreeUpdates for LocalTree {
-    fn next(&mut self) -> BoxFuture<'_, Option<TreeEvent>> {
-        self.0.next().boxed()
+    fn next(&mut self) -> BoxFuture<'_, Result<TreeEvent, ErrorInfo>> {
+        async move {
+            let event = self.0.next().await;
+            event.ok_or_else(|| ErrorInfo::retryable(ErrorCode::Closing, "the runtime was closed"))
+        }
+        .boxed()
     }
 }

@@ -46,13 +46,13 @@ pub(super) async fn start_or_stream(
         let accepted = start_run(&access, body).await?;
         return Ok((StatusCode::ACCEPTED, Json(accepted)).into_response());
     }
-    let (accepted, stream) = start_and_follow(&access, body).await?;
+    let (accepted, stream) = start_with_events(&access, body).await?;
     let stream = stream_after_start(&access, token_watch, stream, &accepted);
     Ok((StatusCode::ACCEPTED, stream).into_response())
 }
 
 /// Starts a run, and streams the events of its session from that point on.
-pub(super) async fn start_and_follow(
+pub(super) async fn start_with_events(
     access: &Access,
     mut body: StartBody,
 ) -> Result<(Accepted, EventStream), ApiError> {

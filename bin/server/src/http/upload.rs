@@ -3,10 +3,7 @@
 use std::{
     convert::Infallible,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
     time::Duration,
 };
@@ -79,52 +76,61 @@ impl Drop for DrainedBody {
     }
 }
 
-/// Converts a body into the content of an artifact. The content fails when the returned guard is
-/// dropped: storing continues after its request has ended, and must not wait for bytes that are no
-/// longer sent.
-pub(super) fn upload_content(body: Body, limit: usize) -> (Content, UploadGuard) {
-    let (waiting, left) = oneshot::channel::<Infallible>();
-    let pieces = DrainedBody(Some(
-        Body::new(Limited::new(body, limit)).into_data_stream(),
-    ));
-    let over = Arc::new(AtomicBool::new(false));
-    let is_over = Arc::clone(&over);
-    let pieces = pieces.map(move |piece| {
+/// Returns the bytes of a body, of which at most `limit` are accepted.
+pub(super) fn limited_body(
+    body: Body,
+    limit: usize,
+) -> impl Stream<Item = Result<Bytes, ErrorInfo>> + Send + Unpin + 'static {
+    let body = Body::new(Limited::new(body, limit)).into_data_stream();
+    DrainedBody(Some(body)).map(move |piece| {
         piece.map_err(|error| {
-            is_over.fetch_or(is_too_long(&error), Relaxed);
-            incomplete_body(&error)
+            if is_too_long(&error) {
+                too_long(limit)
+            } else {
+                incomplete_body(&error)
+            }
         })
+    })
+}
+
+/// Converts the bytes of a request into the content of an artifact. The content fails when the
+/// returned guard is dropped: storing continues after its request has ended, and must not wait for
+/// bytes that are no longer sent.
+pub(super) fn upload_content(
+    pieces: impl Stream<Item = Result<Bytes, ErrorInfo>> + Send + Unpin + 'static,
+) -> (Content, UploadGuard) {
+    let (waiting, left) = oneshot::channel::<Infallible>();
+    let error = Arc::new(OnceLock::new());
+    let first_error = Arc::clone(&error);
+    let pieces = pieces.inspect(move |piece| {
+        if let Err(error) = piece {
+            let _ = first_error.set(error.clone());
+        }
     });
     let left = left
         .map(|_| Err(incomplete_body(&CLIENT_DISCONNECTED)))
         .into_stream();
     let pieces = futures::stream::select(pieces.map(Some).chain(once(ready(None))), left.map(Some));
-    (
-        Content::Stream(until_end_marker(pieces)),
-        UploadGuard {
-            _open: waiting,
-            exceeded: over,
-            limit,
-        },
-    )
+    let content = Content::Stream(until_end_marker(pieces));
+    let guard = UploadGuard {
+        _open: waiting,
+        error,
+    };
+    (content, guard)
 }
 
 /// Guard of a request that waits for its content to be stored.
 pub(super) struct UploadGuard {
     _open: oneshot::Sender<Infallible>,
-    /// Whether the body exceeded the limit.
-    exceeded: Arc<AtomicBool>,
-    limit: usize,
+    /// The error that ended the bytes early.
+    error: Arc<OnceLock<ErrorInfo>>,
 }
 
 impl UploadGuard {
-    /// Replaces an error by `payload_too_large` if the body exceeded the limit.
-    pub(super) fn map_error(&self, error: ErrorInfo) -> ErrorInfo {
-        if self.exceeded.load(Relaxed) {
-            too_long(self.limit)
-        } else {
-            error
-        }
+    /// Replaces the error of storing the content by the reason why its bytes ended early, if they
+    /// did.
+    pub(super) fn map_error(&self, error: ApiError) -> ApiError {
+        self.error.get().cloned().map_or(error, ApiError::from)
     }
 }
 

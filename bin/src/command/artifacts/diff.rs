@@ -5,9 +5,8 @@ use serde_json::json;
 use soong::{artifact::is_text, tool::unified_diff};
 use soong_tui::{terminal::TextStyle, text};
 
-use super::Context;
+use super::{Context, session_artifacts::SessionArtifacts};
 use crate::{
-    artifact_source::ArtifactSource,
     exit::{Exit, Failure},
     print,
 };
@@ -15,7 +14,7 @@ use crate::{
 /// Prints the difference between two versions; see the help for the default numbers.
 pub(super) async fn diff(
     context: &Context<'_>,
-    artifacts: &ArtifactSource,
+    artifacts: &SessionArtifacts,
     name: &str,
     from: Option<u64>,
     to: Option<u64>,
@@ -69,7 +68,7 @@ pub(super) async fn diff(
 
 /// Returns the versions to compare if the user names none; `None`: the current content.
 async fn default_versions(
-    artifacts: &ArtifactSource,
+    artifacts: &SessionArtifacts,
     name: &str,
 ) -> Result<(u64, Option<u64>), Failure> {
     let is_dirty = artifacts.show(name).await?.artifact.dirty;
@@ -96,7 +95,7 @@ async fn default_versions(
 
 /// Returns the text of a version, or the current one.
 async fn content(
-    artifacts: &ArtifactSource,
+    artifacts: &SessionArtifacts,
     name: &str,
     version: Option<u64>,
 ) -> Result<String, Failure> {

@@ -12,8 +12,8 @@ use soong::{
 };
 use soong_tui::{format, table::Column, terminal::TextStyle, text};
 
-use super::Context;
-use crate::{artifact_source::ArtifactSource, command::cleanup, exit::Failure, print, report};
+use super::{Context, session_artifacts::SessionArtifacts};
+use crate::{command::cleanup, exit::Failure, print, report};
 
 /// Maximum number of lines of an artifact's text that follow its record, unless it is shown on a
 /// terminal.
@@ -36,7 +36,7 @@ pub(in crate::command) fn version_label(artifact: &Artifact) -> String {
 
 pub(super) async fn list(
     context: &Context<'_>,
-    artifacts: &ArtifactSource,
+    artifacts: &SessionArtifacts,
     columns: &[String],
 ) -> Result<(), Failure> {
     let artifacts = artifacts.list().await?;
@@ -88,7 +88,7 @@ pub(super) async fn list(
 
 pub(super) async fn show(
     context: &Context<'_>,
-    artifacts: &ArtifactSource,
+    artifacts: &SessionArtifacts,
     name: &str,
 ) -> Result<(), Failure> {
     let view = artifacts.show(name).await?;
@@ -176,7 +176,7 @@ pub(super) async fn show(
 
 pub(super) async fn versions(
     context: &Context<'_>,
-    artifacts: &ArtifactSource,
+    artifacts: &SessionArtifacts,
     name: &str,
 ) -> Result<(), Failure> {
     let versions = artifacts.versions(name).await?;
