@@ -27,7 +27,7 @@ use soong::{
     },
 };
 use soong_client::{ContentRequest, Download, EventStream, Home, TreeUpdates, Upload, UploadFile};
-use soong_server::http::{DOCX, LOCAL, artifact_view, docx, trace_filter};
+use soong_server::http::{DOCX, LOCAL, artifact_cleanup, artifact_view, docx, trace_filter};
 use soong_storage::store::{Reader, format_store_id};
 
 use crate::offline_store::{OfflineStore, PAGE, read_error};
@@ -127,7 +127,8 @@ impl DiskHome {
                 AnyResponse::ListVersions(Versions { versions })
             }
             AnyRequest::CleanUpArtifacts(CleanUpArtifacts { body }) if body.dry_run => {
-                let report = self.artifact_reader()?.cleanup_candidates(&body).await?;
+                let cleanup = artifact_cleanup(body)?;
+                let report = self.artifact_reader()?.cleanup_candidates(&cleanup).await?;
                 AnyResponse::CleanUpArtifacts(report)
             }
             // Changes, and what only a runtime knows.

@@ -1,6 +1,7 @@
 //! Bodies, queries and headers of the HTTP interface, as server and clients share them.
 
 mod artifact;
+mod cleanup;
 mod error;
 mod health;
 mod home;
@@ -19,6 +20,7 @@ pub use self::{
         ArtifactView, Artifacts, EditBody, EditView, ExportQuery, Format, Stored, UPLOAD_NAME,
         Uploaded, VersionQuery, Versions,
     },
+    cleanup::{Age, ArtifactCleanupBody},
     error::{ErrorBody, ErrorDetail},
     health::{Live, Ready},
     home::{Experiences, PresetList, PresetView, SkillList, SkillView},

@@ -57,6 +57,7 @@ use axum::{
     routing::{get, post, put},
 };
 pub use caller::{Caller, LOCAL, TokenWatch};
+pub use cleanup::artifact_cleanup;
 pub use drain::finish_body;
 pub use error::{ApiError, validation_error};
 use event_cache::EventCache;
@@ -261,7 +262,7 @@ pub fn router(api: Api) -> Router {
         .with_state(api)
 }
 
-/// Describes the routes. The document is generated from the handlers by the test in `document.rs`.
+/// Describes the routes. The test in `document.rs` generates the document.
 async fn openapi() -> ([(HeaderName, &'static str); 1], &'static str) {
     ([(CONTENT_TYPE, "application/json")], OPENAPI)
 }

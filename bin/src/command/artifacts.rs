@@ -115,7 +115,7 @@ pub(super) async fn read_command(
             // Deletes nothing: `dry_run` is set.
             let home =
                 source.home_with_artifacts(&settings.config.artifacts, &context.environment)?;
-            let report = home.call(CleanUpArtifacts { body: request }).await?;
+            let report = home.call(request).await?;
             show::cleaned(context, &report)?;
         }
         A::Put { .. } | A::Edit { .. } | A::Delete { .. } => unreachable!("these change something"),
@@ -211,9 +211,7 @@ async fn execute_change(
             show::deleted(context, name, artifact.as_ref(), &versions)?;
         }
         (A::Cleanup { .. }, session) => {
-            let request = CleanUpArtifacts {
-                body: cleanup_request(options, session),
-            };
+            let request = cleanup_request(options, session);
             let report = runtime_session
                 .request(async |client| client.call(request.clone()).await)
                 .await?;
@@ -399,7 +397,7 @@ async fn cleanup_session(
 }
 
 /// Builds the cleanup request from the options.
-fn cleanup_request(options: &cli::Artifacts, session_id: Option<SessionId>) -> Cleanup {
+fn cleanup_request(options: &cli::Artifacts, session_id: Option<SessionId>) -> CleanUpArtifacts {
     let cli::Artifacts::Cleanup {
         yes,
         all,
@@ -408,15 +406,18 @@ fn cleanup_request(options: &cli::Artifacts, session_id: Option<SessionId>) -> C
         ..
     } = options
     else {
-        return Cleanup::default();
+        unreachable!("called for a cleanup");
     };
-    Cleanup {
+    let cleanup = Cleanup {
         session_id,
         uid: None,
         dry_run: !yes,
         include_all: *all,
         older_than_ms: older_than.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
         max_bytes: *max_bytes,
+    };
+    CleanUpArtifacts {
+        body: cleanup.into(),
     }
 }
 

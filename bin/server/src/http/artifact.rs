@@ -14,7 +14,7 @@ use axum::{
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use soong::{
     ErrorCode, ErrorInfo,
-    artifact::{ChangeCondition, Cleanup, CleanupReport, Content, Loaded, is_text},
+    artifact::{ChangeCondition, CleanupReport, Content, Loaded, is_text},
     protocol::{
         ArtifactVersion, SessionId,
         api::{
@@ -32,7 +32,7 @@ use soong_client::UploadFile;
 
 use super::{
     caller::Access,
-    cleanup::ArtifactCleanupBody,
+    cleanup::artifact_cleanup,
     error::{ApiError, validation_error},
     etag::{change_condition, client_has_version, etag},
     request::{self, Path, Query},
@@ -78,10 +78,6 @@ pub async fn artifact_view(
 /// Path parameters: the session and the name of an artifact.
 type ArtifactPath = Path<(SessionId, String)>;
 
-/// Lists the artifacts of a session and of its user. With `-` as the session id, lists only the
-/// artifacts of the calling user.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts", tag = "artifacts", params(("session_id" = String, Path)),
-    responses((status = OK, body = Artifacts))))]
 pub(super) async fn list(access: &Access, request: ListArtifacts) -> Result<Artifacts, ApiError> {
     let ListArtifacts { session_id: id } = request;
     let artifacts = access
@@ -92,11 +88,7 @@ pub(super) async fn list(access: &Access, request: ListArtifacts) -> Result<Arti
     Ok(Artifacts { artifacts })
 }
 
-/// Reads an artifact: its record, its content if that is text, and its stored versions.
-///
-/// `ETag` is its current version, for `If-Match` of a change. `If-None-Match` is ignored: the list
-/// of stored versions also changes without a new version.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = ArtifactView))))]
+/// Answers [`ReadArtifact`] with the ETag of the current version.
 pub(super) async fn show_with_etag(
     access: Access,
     Path((session_id, name)): ArtifactPath,
@@ -105,7 +97,6 @@ pub(super) async fn show_with_etag(
     Ok((etag(view.artifact.current_version), Json(view)).into_response())
 }
 
-/// Reads an artifact: its record, its content if that is text, and its stored versions.
 pub(super) async fn show(access: &Access, request: ReadArtifact) -> Result<ArtifactView, ApiError> {
     let ReadArtifact { session_id, name } = request;
     let owner = access.artifact_owner(&session_id).await?;
@@ -151,8 +142,6 @@ pub(super) async fn load(access: &Access, request: &ReadContent) -> Result<Loade
     Ok(artifacts.load(&owner, &request.name, version).await?)
 }
 
-/// Lists the stored versions of an artifact.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/versions", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = OK, body = Versions))))]
 pub(super) async fn versions(access: &Access, request: ListVersions) -> Result<Versions, ApiError> {
     let ListVersions {
         session_id: session,
@@ -164,11 +153,6 @@ pub(super) async fn versions(access: &Access, request: ListVersions) -> Result<V
     })
 }
 
-/// Reads the record of a stored version.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}/artifacts/{name}/versions/{version}", tag = "artifacts",
-    params(("session_id" = String, Path), ("name" = String, Path),
-           ("version" = u64, Path)),
-    responses((status = OK, body = ArtifactVersion))))]
 pub(super) async fn version(
     access: &Access,
     request: ReadVersion,
@@ -251,10 +235,7 @@ pub(super) async fn store_file(
     Ok(Stored::from(artifact))
 }
 
-/// Replaces a passage of an artifact's text. If the text does not contain the exact passage, the
-/// most similar one is replaced (ART-7).
-#[cfg_attr(feature = "openapi", utoipa::path(patch, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), request_body = EditBody,
-    responses((status = OK, body = EditView))))]
+/// Answers [`EditArtifact`] if the version of the artifact is one that the headers allow.
 pub(super) async fn edit_if_matching(
     access: Access,
     Path((session_id, name)): ArtifactPath,
@@ -271,7 +252,6 @@ pub(super) async fn edit_if_matching(
     Ok((etag(view.version), Json(view)).into_response())
 }
 
-/// Replaces a passage of an artifact's text.
 pub(super) async fn edit(access: &Access, request: EditArtifact) -> Result<EditView, ApiError> {
     edit_if(access, request, &ChangeCondition::default()).await
 }
@@ -302,8 +282,7 @@ async fn edit_if(
     })
 }
 
-/// Deletes an artifact with all its versions.
-#[cfg_attr(feature = "openapi", utoipa::path(delete, path = "/api/sessions/{session_id}/artifacts/{name}", tag = "artifacts", params(("session_id" = String, Path), ("name" = String, Path)), responses((status = NO_CONTENT))))]
+/// Answers [`DeleteArtifact`] if the version of the artifact is one that the headers allow.
 pub(super) async fn delete_if_matching(
     access: Access,
     Path((session_id, name)): ArtifactPath,
@@ -314,7 +293,6 @@ pub(super) async fn delete_if_matching(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Deletes an artifact with all its versions.
 pub(super) async fn delete(access: &Access, request: DeleteArtifact) -> Result<(), ApiError> {
     delete_if(access, request, &ChangeCondition::default()).await
 }
@@ -432,33 +410,20 @@ pub(super) async fn export_docx(
     Ok(docx(loaded).await?)
 }
 
-/// Selects artifacts for deletion in the sessions that the caller may see, and deletes them unless
-/// it is a dry run (ART-13).
-#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/cleanup/artifacts", tag = "artifacts", request_body = Option<ArtifactCleanupBody>,
-    responses((status = OK, body = CleanupReport))))]
-pub(super) async fn clean_up_with_age(
-    access: Access,
-    request::Json(body): request::Json<ArtifactCleanupBody>,
-) -> Result<Json<CleanupReport>, ApiError> {
-    let body = Cleanup::try_from(body)?;
-    Ok(Json(clean_up(&access, CleanUpArtifacts { body }).await?))
-}
-
-/// Selects artifacts for deletion, and deletes them unless it is a dry run.
 pub(super) async fn clean_up(
     access: &Access,
     request: CleanUpArtifacts,
 ) -> Result<CleanupReport, ApiError> {
-    let CleanUpArtifacts { mut body } = request;
+    let mut cleanup = artifact_cleanup(request.body)?;
     let _guard = access.begin_change()?;
-    if let Some(session) = &body.session_id {
+    if let Some(session) = &cleanup.session_id {
         access.session(session).await?;
     }
     if let Some(uid) = access.caller.visible_uid() {
-        access.uid(body.uid.as_deref())?;
-        body.uid = Some(uid);
+        access.uid(cleanup.uid.as_deref())?;
+        cleanup.uid = Some(uid);
     }
-    Ok(access.runtime().artifacts().clean_up(body).await?)
+    Ok(access.runtime().artifacts().clean_up(cleanup).await?)
 }
 
 /// Returns the response headers of a file download: type, length and file name. They make browsers

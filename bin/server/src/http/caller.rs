@@ -2,18 +2,26 @@
 //!
 //! Every handler takes an [`Access`] and finds records through it; records of other users are
 //! reported as missing. Architecture invariant: handlers read records by id only through this
-//! module. Elsewhere: authentication (`server/guard.rs`); on the control socket, the caller is the
+//! module. Who may use an endpoint at all is declared with it, in the table of
+//! `soong::protocol::api::operation`. Elsewhere: authentication (`server/guard.rs`); on the control socket, the caller is the
 //! owner of the home.
 
 use std::{convert::Infallible, sync::Arc};
 
-use axum::{extract::FromRequestParts, http::request::Parts};
+use axum::{
+    extract::{FromRequestParts, MatchedPath},
+    http::request::Parts,
+};
 use soong::{
     ErrorCode, ErrorInfo, Runtime,
     artifact::ArtifactOwner,
     protocol::{
         Permission, PermissionId, Question, QuestionId, RequestKey, Run, RunId, Session, SessionId,
-        Trace, TraceId, api::CLIENT_HEADER,
+        Trace, TraceId,
+        api::{
+            CLIENT_HEADER,
+            operation::{AllowedCaller, EndpointEntry},
+        },
     },
 };
 
@@ -86,12 +94,14 @@ impl FromRequestParts<Api> for Access {
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned);
         let request_key = parts.extensions.get::<RequestKey>().cloned();
-        Ok(Self {
+        let access = Self {
             api: api.clone(),
             caller,
             client_name,
             request_key,
-        })
+        };
+        access.require_allowed_caller(parts)?;
+        Ok(access)
     }
 }
 
@@ -128,6 +138,21 @@ impl Access {
     /// is dropped.
     pub(super) fn begin_change(&self) -> Result<GateGuard, ApiError> {
         self.api.begin_change()
+    }
+
+    /// Rejects a caller who may not use the endpoint of a request.
+    fn require_allowed_caller(&self, parts: &Parts) -> Result<(), ApiError> {
+        let path = parts
+            .extensions
+            .get::<MatchedPath>()
+            .map(MatchedPath::as_str);
+        let endpoint = path.and_then(|path| EndpointEntry::find(parts.method.as_str(), path));
+        match endpoint {
+            Some(endpoint) if endpoint.caller == AllowedCaller::Operator => {
+                self.require_operator(&format!("{} {}", parts.method, endpoint.path))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Rejects operations on the whole home, unless the caller is the user of the home.

@@ -1,24 +1,16 @@
-//! Bodies of cleanup requests, including the field names of older documents.
+//! Reads the bodies of cleanup requests, including the field names of older documents.
 
 use std::path::PathBuf;
 
 use serde::Deserialize;
 use soong::{
-    ErrorCode, ErrorInfo, artifact::Cleanup, protocol::SessionId, task_journal::TaskCleanup,
+    ErrorCode, ErrorInfo,
+    artifact::Cleanup,
+    protocol::api::{Age, ArtifactCleanupBody},
+    task_journal::TaskCleanup,
 };
 
 use crate::duration::duration;
-
-/// An age: a number of seconds, or a duration such as `30d`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(untagged)]
-pub(super) enum Age {
-    /// Seconds.
-    Seconds(u64),
-    /// A duration: `90s`, `30m`, `2h`, `7d`.
-    Text(String),
-}
 
 fn invalid(message: impl Into<String>) -> ErrorInfo {
     ErrorInfo::new(ErrorCode::ValidationError, message)
@@ -45,54 +37,29 @@ const fn yes() -> bool {
     true
 }
 
-/// Filters for the artifacts to clean up. An artifact must match all of them.
-#[derive(Debug, Default, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", schema(as = Cleanup))]
-pub(super) struct ArtifactCleanupBody {
-    /// Only artifacts of this session. Default: all sessions.
-    session_id: Option<SessionId>,
-    /// Only artifacts of this user's sessions. Default: all users.
-    uid: Option<String>,
-    /// Whether to list the artifacts without deleting them. Default: true.
-    #[serde(default = "yes")]
-    dry_run: bool,
-    /// Whether to include ordinary artifacts, in addition to those that only help to find defects.
-    #[serde(default)]
-    include_all: bool,
-    /// Only artifacts that have not changed for this time, in milliseconds.
-    older_than_ms: Option<u64>,
-    /// The same in seconds, or as a duration such as `30d`.
-    older_than: Option<Age>,
-    /// Delete the artifacts that have not changed for the longest time, until the rest has at most
-    /// this many bytes in all versions.
-    max_bytes: Option<u64>,
-}
-
-impl TryFrom<ArtifactCleanupBody> for Cleanup {
-    type Error = ErrorInfo;
-
-    fn try_from(body: ArtifactCleanupBody) -> Result<Self, ErrorInfo> {
-        let ArtifactCleanupBody {
-            session_id,
-            uid,
-            dry_run,
-            include_all,
-            older_than_ms,
-            older_than,
-            max_bytes,
-        } = body;
-        let older_than_ms = age_ms(older_than_ms, older_than)?;
-        Ok(Self {
-            session_id,
-            uid,
-            dry_run,
-            include_all,
-            older_than_ms,
-            max_bytes,
-        })
-    }
+/// Returns the cleanup that a body requests.
+///
+/// # Errors
+/// `validation_error` if the age is invalid, or given twice.
+pub fn artifact_cleanup(body: ArtifactCleanupBody) -> Result<Cleanup, ErrorInfo> {
+    let ArtifactCleanupBody {
+        session_id,
+        uid,
+        dry_run,
+        include_all,
+        older_than_ms,
+        older_than,
+        max_bytes,
+    } = body;
+    let older_than_ms = age_ms(older_than_ms, older_than)?;
+    Ok(Cleanup {
+        session_id,
+        uid,
+        dry_run,
+        include_all,
+        older_than_ms,
+        max_bytes,
+    })
 }
 
 /// Filters for the task journals to clean up. A journal must match all of them.
@@ -166,7 +133,7 @@ mod tests {
             ),
         ] {
             let parsed: ArtifactCleanupBody = serde_json::from_value(body.clone()).unwrap();
-            match (Cleanup::try_from(parsed), want) {
+            match (artifact_cleanup(parsed), want) {
                 (Ok(cleanup), Ok(want)) => assert_eq!(
                     (cleanup.older_than_ms, cleanup.dry_run),
                     (want, true),

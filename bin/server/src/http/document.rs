@@ -1,9 +1,10 @@
-//! Generates the OpenAPI document: the descriptions of the handlers, and the parts common to all
-//! operations.
+//! Generates the OpenAPI document: the operations of the table, the descriptions of the handlers of
+//! the other endpoints, and the parts common to all of them.
 //!
 //! The binary contains the generated document, `openapi.json`, and not this module.
 
 mod generators;
+mod table;
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -18,10 +19,7 @@ use utoipa::{
     },
 };
 
-use super::{
-    artifact, call, health, keyed::MAX_KEY_BYTES, memory, metrics, permission, preset, question,
-    run, session, settings, stream, task, trace, tree, usage, watch,
-};
+use super::{artifact, call, keyed::MAX_KEY_BYTES, metrics, task, watch};
 
 const ABOUT: &str = "\
 Starts, watches and controls runs of agents, and reads their records.
@@ -29,58 +27,20 @@ Starts, watches and controls runs of agents, and reads their records.
 Every request except `/` and `/health/*` requires `Authorization: Bearer TOKEN`. All errors have the same format, with a \
 stable `code`. Times are RFC 3339 in UTC, amounts in USD are decimal strings. Records of other users are reported as not found.";
 
-/// The parts of the document that do not come from handlers.
+/// The parts of the document that do not come from the table: endpoints that are no operations have
+/// their description at their handler.
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Soong", description = ABOUT, license(name = "Apache-2.0", identifier = "Apache-2.0")),
     paths(
-        run::start_or_stream,
-        trace::list,
-        trace::running,
-        trace::show,
-        trace::messages,
-        stream::page_or_stream,
         watch::trace,
         call::call,
-        run::resume,
-        run::stop,
-        run::reflect,
-        run::show,
-        run::cancel,
-        run::spawn,
-        session::list,
-        session::create,
-        session::show,
-        session::delete,
-        session::fork,
-        session::head,
-        session::permission_mode,
-        artifact::list,
-        artifact::show_with_etag,
         artifact::put,
         artifact::upload,
-        artifact::edit_if_matching,
-        artifact::delete_if_matching,
         artifact::content,
-        artifact::versions,
-        artifact::version,
         artifact::export,
-        artifact::clean_up_with_age,
         task::clean_up,
-        permission::list,
-        permission::decide,
-        question::list,
-        question::answer,
-        memory::experiences_in_format,
-        memory::skills,
-        preset::list,
-        settings::show,
-        usage::show,
-        tree::show,
         watch::tree,
-        tree::kill,
-        health::live_without_caller,
-        health::ready_without_caller,
         metrics::show,
     ),
     components(schemas(ErrorBody)),
@@ -277,6 +237,7 @@ fn version_condition(name: &str, about: &str) -> Parameter {
 /// Returns the document in a form that client generators understand.
 fn document() -> Value {
     let mut document = Base::openapi();
+    table::add_operations(&mut document);
     add_common_parts(&mut document);
     let mut written = serde_json::to_value(document).unwrap_or_default();
     generators::simplify(&mut written);

@@ -14,13 +14,11 @@ use super::{Api, caller::Access, error::ApiError};
 /// Model profile of runs that name no model.
 const DEFAULT_PROFILE: &str = "default";
 
-/// Checks that the process responds. Requires no token.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/health/live", tag = "health", security(()), responses((status = OK, body = Live))))]
+/// Answers [`CheckLiveness`] to a request without a caller.
 pub(super) async fn live_without_caller() -> Json<Live> {
     Json(liveness())
 }
 
-/// Checks that the process responds.
 pub(super) async fn live(_: &Access, _: CheckLiveness) -> Result<Live, ApiError> {
     Ok(liveness())
 }
@@ -31,16 +29,11 @@ fn liveness() -> Live {
     }
 }
 
-/// Checks whether runs are accepted. Requires no token.
-///
-/// Returns 503 while the owner of the home shuts down, while the disk cannot be written, and after
-/// the runtime or the gateway of the default model profile has failed permanently.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/health/ready", tag = "health", security(()), responses((status = OK, body = Ready))))]
+/// Answers [`CheckReadiness`] to a request without a caller.
 pub(super) async fn ready_without_caller(State(api): State<Api>) -> Result<Json<Ready>, ApiError> {
     readiness(&api).await.map(Json)
 }
 
-/// Checks whether runs are accepted.
 pub(super) async fn ready(access: &Access, _: CheckReadiness) -> Result<Ready, ApiError> {
     readiness(access.api()).await
 }

@@ -19,7 +19,7 @@ use std::{
 use axum::{
     Json,
     body::{Body, Bytes, to_bytes},
-    extract::{FromRequestParts, Request, State},
+    extract::{FromRequestParts, MatchedPath, Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, request::Parts},
     middleware::Next,
     response::{IntoResponse, Response},
@@ -31,7 +31,10 @@ use soong::{
     ErrorCode, ErrorInfo,
     protocol::{
         KeyedRequest, RequestAnswer, RequestKey, RequestSubject, RunStatus, SessionId,
-        api::{IDEMPOTENCY_KEY, SessionView},
+        api::{
+            IDEMPOTENCY_KEY, SessionView,
+            operation::{Endpoint, EndpointEntry, StartRun},
+        },
     },
 };
 
@@ -53,9 +56,6 @@ pub(super) const MAX_KEY_BYTES: usize = 255;
 const MAX_BODY_BYTES: usize = 64 * 1_048_576;
 /// Maximum length of an answer that is stored, in bytes.
 const MAX_ANSWER_BYTES: usize = 4 * 1_048_576;
-
-/// Path of the route that streams the events of the run that it starts.
-const START_PATH: &str = "/api/traces";
 
 /// Mutex that the requests with one key take one after the other.
 type KeyMutex = tokio::sync::Mutex<()>;
@@ -197,7 +197,7 @@ async fn execute(
     let _guard = mutex.lock().await;
     let stored = api.runtime.keyed_request(&key).await?;
     let Some(stored) = stored else {
-        let is_recorded_first = is_recorded_first(request.uri().path());
+        let is_recorded_first = is_recorded_first(&request);
         if is_recorded_first {
             api.runtime.begin_keyed_request(key.clone()).await?;
         }
@@ -226,21 +226,21 @@ async fn execute(
     Ok(response)
 }
 
-/// Returns whether a request creates something each time it is executed, without recording the key
-/// with it: children of a run, or uploaded artifacts.
-fn is_recorded_first(path: &str) -> bool {
-    let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
-    matches!(
-        segments[..],
-        ["api", "runs", _, "children"] | ["api", "sessions", _, "artifacts", _]
-    )
+/// Returns whether a request is recorded before it is executed
+/// ([`EndpointEntry::is_recorded_first`]).
+fn is_recorded_first(request: &Request) -> bool {
+    let Some(path) = request.extensions().get::<MatchedPath>() else {
+        return false;
+    };
+    EndpointEntry::find(request.method().as_str(), path.as_str())
+        .is_some_and(|endpoint| endpoint.is_recorded_first)
 }
 
 /// Returns the answer to a request that was executed before.
 async fn replay(api: &Api, stored: KeyedRequest, request: Request) -> Result<Response, ApiError> {
     let (mut parts, _) = request.into_parts();
     let access = Access::from_request_parts(&mut parts, api).await?;
-    let streams = parts.uri.path() == START_PATH && wants_stream(&parts.headers);
+    let streams = parts.uri.path() == StartRun::PATH && wants_stream(&parts.headers);
     match (stored.subject, stored.answer) {
         (Some(RequestSubject::Run(id)), answer) if streams || answer.is_none() => {
             let run = access.run(&id).await?;

@@ -19,10 +19,7 @@ use soong::{
 
 use super::{caller::Access, error::ApiError};
 
-/// Reads the experiences of the caller's runs: the Markdown file, or JSON records if `Accept`
-/// requests that.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/experiences", tag = "home",
-    responses((status = OK, content((String = "text/markdown"), (Experiences = "application/json"))))))]
+/// Answers [`ListExperiences`] in the format that `Accept` requests.
 pub(super) async fn experiences_in_format(
     access: Access,
     headers: HeaderMap,
@@ -78,8 +75,6 @@ pub fn skill_view(skill: &Skill) -> SkillView {
     }
 }
 
-/// Lists the available skills, except those of projects.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/skills", tag = "home", responses((status = OK, body = SkillList))))]
 pub(super) async fn skills(access: &Access, _: ListSkills) -> Result<SkillList, ApiError> {
     Ok(SkillList {
         skills: access

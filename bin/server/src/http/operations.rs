@@ -2,7 +2,8 @@
 //!
 //! Architecture invariant: an operation of the table in `soong::protocol::api::operation` without a
 //! handler here does not compile. A handler takes the values of a request and returns those of the
-//! response; this module reads the one from HTTP and writes the other. A few operations have a route
+//! response; this module reads the one from HTTP and writes the other. The table says what each
+//! operation does, so most handlers have no documentation of their own. A few operations have a route
 //! of their own, because over HTTP they also read or write headers, have another form of body or
 //! response, or need no caller.
 
@@ -87,7 +88,7 @@ serve! {
     DeleteArtifact => artifact::delete, axum::routing::delete(artifact::delete_if_matching);
     ListVersions => artifact::versions;
     ReadVersion => artifact::version;
-    CleanUpArtifacts => artifact::clean_up, post(artifact::clean_up_with_age);
+    CleanUpArtifacts => artifact::clean_up;
 
     ListPermissions => permission::list;
     DecidePermission => permission::decide;
@@ -131,9 +132,8 @@ async fn handle<O: Serve>(
     request: Request,
 ) -> Result<Response, ApiError> {
     let body = read_body::<O>(&access, request).await?;
-    let response = O::from_parts(parameters, query, body)
-        .serve(&access)
-        .await?;
+    let operation = O::from_parts(parameters, query, body);
+    let response = operation.serve(&access).await?;
     Ok(success::<O>(response))
 }
 

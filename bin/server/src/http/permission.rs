@@ -16,9 +16,6 @@ use super::{
     error::ApiError,
 };
 
-/// Lists the permissions that tool calls have requested, oldest first.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/permissions", tag = "people", params(PermissionQuery),
-    responses((status = OK, body = Permissions))))]
 pub(super) async fn list(
     access: &Access,
     request: ListPermissions,
@@ -36,11 +33,6 @@ pub(super) async fn list(
     })
 }
 
-/// Grants or denies permission for a tool call, and resumes its run, even a run that an earlier
-/// process left interrupted.
-#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/permissions/{permission_id}", tag = "people",
-    params(("permission_id" = String, Path)), request_body = DecisionBody,
-    responses((status = OK, body = Permission))))]
 pub(super) async fn decide(
     access: &Access,
     request: DecidePermission,

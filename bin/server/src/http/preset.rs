@@ -32,8 +32,6 @@ pub fn preset_view(known: &KnownPreset, config: &Config, tools: &[ToolSpec]) -> 
     }
 }
 
-/// Lists the presets.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/presets", tag = "home", responses((status = OK, body = PresetList))))]
 pub(super) async fn list(access: &Access, _: ListPresets) -> Result<PresetList, ApiError> {
     let runtime = access.runtime();
     let tools = runtime.info().tools();

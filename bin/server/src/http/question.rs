@@ -13,9 +13,6 @@ use soong::{
 
 use super::{caller::Access, error::ApiError};
 
-/// Lists the questions of agents, oldest first.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/questions", tag = "people", params(QuestionQuery),
-    responses((status = OK, body = Questions))))]
 pub(super) async fn list(access: &Access, request: ListQuestions) -> Result<Questions, ApiError> {
     let ListQuestions { query } = request;
     let QuestionQuery { status, session_id } = query;
@@ -39,9 +36,6 @@ pub(super) async fn list(access: &Access, request: ListQuestions) -> Result<Ques
     })
 }
 
-/// Answers a question and resumes the run, even a run that an earlier process left interrupted.
-#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/questions/{question_id}", tag = "people", params(("question_id" = String, Path)),
-    request_body = AnswerBody, responses((status = OK, body = Question))))]
 pub(super) async fn answer(access: &Access, request: AnswerQuestion) -> Result<Question, ApiError> {
     let AnswerQuestion {
         question_id: id,

@@ -29,13 +29,7 @@ use super::{
     stream::{stream_after_start, wants_stream},
 };
 
-/// Starts a run in a new or an existing session.
-///
-/// A client that accepts `text/event-stream` receives the session's event stream from this point
-/// on, after a first frame `accepted`. The stream is opened before the run starts, so that no
-/// streamed text is missed.
-#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/traces", tag = "runs", request_body = StartBody,
-    responses((status = ACCEPTED, content((Accepted = "application/json"), (String = "text/event-stream"))))))]
+/// Answers [`StartRun`]: with the accepted run, or with the event stream of its session.
 pub(super) async fn start_or_stream(
     access: Access,
     token_watch: TokenWatch,
@@ -72,7 +66,6 @@ pub(super) async fn start_with_events(
     Ok((accepted, stream))
 }
 
-/// Starts a run in a new or an existing session.
 pub(super) async fn start(access: &Access, request: StartRun) -> Result<Accepted, ApiError> {
     start_run(access, request.body).await
 }
@@ -85,11 +78,6 @@ async fn set_trace(access: &Access, id: &TraceId, body: &mut StartBody) -> Resul
     Ok(())
 }
 
-/// Continues a conversation, also that of a sub-agent: with another message, from an earlier
-/// message, or where it stopped (MSG-2).
-#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/traces/{trace_id}/run", tag = "runs",
-    params(("trace_id" = String, Path)),
-    request_body = Option<StartBody>, responses((status = ACCEPTED, body = Accepted))))]
 pub(super) async fn resume(access: &Access, request: ResumeTrace) -> Result<Accepted, ApiError> {
     let ResumeTrace {
         trace_id: id,
@@ -104,9 +92,6 @@ pub(super) async fn resume(access: &Access, request: ResumeTrace) -> Result<Acce
     start_run(access, body).await
 }
 
-/// Reflects on a conversation, also that of a sub-agent, and stores what was learned (MEM-4).
-#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/traces/{trace_id}/reflect", tag = "runs", params(("trace_id" = String, Path)),
-    request_body = Option<ReflectBody>, responses((status = ACCEPTED, body = Accepted))))]
 pub(super) async fn reflect(
     access: &Access,
     request: ReflectOnTrace,
@@ -238,9 +223,6 @@ fn run_request(mut request: StartBody) -> RunRequest {
     }
 }
 
-/// Cancels the active or interrupted run of a trace and all runs below it.
-#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/traces/{trace_id}/stop", tag = "runs", params(("trace_id" = String, Path)),
-    responses((status = ACCEPTED, body = Accepted))))]
 pub(super) async fn stop(access: &Access, request: StopTrace) -> Result<Accepted, ApiError> {
     let StopTrace { trace_id: id } = request;
     access.trace(&id).await?;
@@ -252,9 +234,6 @@ pub(super) async fn stop(access: &Access, request: StopTrace) -> Result<Accepted
     Ok(accepted_record(&run, "cancelling"))
 }
 
-/// Cancels a run and all runs below it.
-#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/runs/{run_id}/cancel", tag = "runs", params(("run_id" = String, Path)),
-    responses((status = ACCEPTED, body = Accepted))))]
 pub(super) async fn cancel(access: &Access, request: CancelRun) -> Result<Accepted, ApiError> {
     let CancelRun { run_id: id } = request;
     access.run(&id).await?;
@@ -272,9 +251,6 @@ async fn cancelling(run: RunHandle) -> Result<Accepted, ApiError> {
     Ok(cancelling)
 }
 
-/// Reads a run. Once the run has ended, the response includes its output, artifacts and stats.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/runs/{run_id}", tag = "runs", params(("run_id" = String, Path)),
-    responses((status = OK, body = RunWithOutcome))))]
 pub(super) async fn show(access: &Access, request: ReadRun) -> Result<RunWithOutcome, ApiError> {
     let ReadRun { run_id: id } = request;
     run_view(access, &id).await
@@ -304,12 +280,6 @@ pub(super) async fn run_view(access: &Access, id: &RunId) -> Result<RunWithOutco
     })
 }
 
-/// Adds children to a run that has not ended.
-///
-/// The children of a queued run are `queued`: they start with it, and end with it if it is
-/// cancelled.
-#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/runs/{run_id}/children", tag = "runs", params(("run_id" = String, Path)),
-    request_body = ChildrenBody, responses((status = ACCEPTED, body = ChildrenView))))]
 pub(super) async fn spawn(access: &Access, request: AddChildren) -> Result<ChildrenView, ApiError> {
     let AddChildren { run_id: id, body } = request;
     let gate_guard = access.begin_change()?;

@@ -46,9 +46,6 @@ pub(super) fn limit(wanted: Option<usize>, size: PageSize) -> Result<usize, ApiE
     }
 }
 
-/// Lists sessions, newest first.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions", tag = "sessions", params(soong::protocol::api::SessionQuery),
-    responses((status = OK, body = SessionPage))))]
 pub(super) async fn list(access: &Access, request: ListSessions) -> Result<SessionPage, ApiError> {
     let ListSessions { query } = request;
     let filter = SessionFilter {
@@ -71,9 +68,6 @@ pub(super) async fn list(access: &Access, request: ListSessions) -> Result<Sessi
     })
 }
 
-/// Reads a session.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/sessions/{session_id}", tag = "sessions", params(("session_id" = String, Path)),
-    responses((status = OK, body = SessionView))))]
 pub(super) async fn show(access: &Access, request: ReadSession) -> Result<SessionView, ApiError> {
     let ReadSession { session_id: id } = request;
     Ok(SessionView {
@@ -81,9 +75,6 @@ pub(super) async fn show(access: &Access, request: ReadSession) -> Result<Sessio
     })
 }
 
-/// Creates a session without a run, so that files can be uploaded first.
-#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/sessions", tag = "sessions", request_body = Option<NewSessionBody>,
-    responses((status = CREATED, body = SessionView))))]
 pub(super) async fn create(
     access: &Access,
     request: CreateSession,
@@ -114,9 +105,6 @@ pub(super) async fn create(
     Ok(SessionView { session })
 }
 
-/// Copies a session with its conversation, goals and documents as of a message.
-#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/sessions/{session_id}/fork", tag = "sessions", params(("session_id" = String, Path)),
-    request_body = Option<ForkBody>, responses((status = CREATED, body = SessionView))))]
 pub(super) async fn fork(access: &Access, request: ForkSession) -> Result<SessionView, ApiError> {
     let ForkSession {
         session_id: id,
@@ -146,9 +134,6 @@ pub(super) async fn fork(access: &Access, request: ForkSession) -> Result<Sessio
     Ok(SessionView { session })
 }
 
-/// Moves the head of a conversation to another message, on its main path or off it. Starts no run.
-#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/sessions/{session_id}/head", tag = "sessions", params(("session_id" = String, Path)),
-    request_body = HeadBody, responses((status = OK, body = HeadView))))]
 pub(super) async fn head(access: &Access, request: SwitchHead) -> Result<HeadView, ApiError> {
     let SwitchHead {
         session_id: id,
@@ -174,11 +159,6 @@ pub(super) async fn head(access: &Access, request: SwitchHead) -> Result<HeadVie
     })
 }
 
-/// Sets the permission mode of the session's active run and its sub-agents. It applies from the
-/// next tool call.
-#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/sessions/{session_id}/permission-mode", tag = "sessions",
-    params(("session_id" = String, Path)), request_body = PermissionModeBody,
-    responses((status = OK, body = PermissionModeBody))))]
 pub(super) async fn permission_mode(
     access: &Access,
     request: SetPermissionMode,
@@ -197,9 +177,6 @@ pub(super) async fn permission_mode(
     Ok(body)
 }
 
-/// Deletes a session and everything in it. Responds once it is deleted.
-#[cfg_attr(feature = "openapi", utoipa::path(delete, path = "/api/sessions/{session_id}", tag = "sessions", params(("session_id" = String, Path)),
-    responses((status = NO_CONTENT))))]
 pub(super) async fn delete(access: &Access, request: DeleteSession) -> Result<(), ApiError> {
     let DeleteSession { session_id: id } = request;
     access.session(&id).await?;

@@ -72,19 +72,7 @@ pub(super) async fn check_cursor(
 /// Response header of a stream, with the id of the store.
 const STORE_HEADER: &str = "soong-store-id";
 
-/// Reads the events of a trace: a page of stored events, or a stream if the client accepts
-/// `text/event-stream`.
-///
-/// The stream sends each event once, in order, with the event's number as `id`. A client that
-/// reconnects with `Last-Event-ID` receives the events after that number. Frames with text of a
-/// model answer in progress have no `id` and are not sent again. With `tree`, the numbers are those
-/// of the session. If the runtime fails, the server sends a frame named `error` with the reason and
-/// ends the stream. A cursor that does not belong to this store, for example because a backup was
-/// restored, is rejected with `cursor_unknown` (410); the error contains the number to restart
-/// from.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/{trace_id}/events", tag = "traces",
-    params(("trace_id" = String, Path), EventQuery, ("last-event-id" = Option<String>, Header, pattern = "^[0-9]{0,18}$")),
-    responses((status = OK, content((EventPage = "application/json"), (String = "text/event-stream"))))))]
+/// Answers [`ReadEvents`]: with a page of stored events, or with a stream.
 pub(super) async fn page_or_stream(
     access: Access,
     token_watch: TokenWatch,

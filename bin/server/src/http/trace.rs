@@ -13,9 +13,6 @@ use soong::{
 
 use super::{caller::Access, error::ApiError, session::page_limit};
 
-/// Lists traces, newest first.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces", tag = "traces", params(TraceQuery),
-    responses((status = OK, body = TracePage))))]
 pub(super) async fn list(access: &Access, request: ListTraces) -> Result<TracePage, ApiError> {
     let ListTraces { query } = request;
     let filter = trace_filter(&query);
@@ -43,9 +40,6 @@ pub fn trace_filter(query: &TraceQuery) -> TraceFilter {
     }
 }
 
-/// Lists traces with an active or waiting run, newest first.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/running", tag = "traces", params(PageQuery),
-    responses((status = OK, body = TracePage))))]
 pub(super) async fn running(
     access: &Access,
     request: ListRunningTraces,
@@ -80,9 +74,6 @@ async fn listed(
     })
 }
 
-/// Reads a trace with its goals and its sub-traces.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/{trace_id}", tag = "traces", params(("trace_id" = String, Path)),
-    responses((status = OK, body = TraceView))))]
 pub(super) async fn show(access: &Access, request: ReadTrace) -> Result<TraceView, ApiError> {
     let ReadTrace { trace_id: id } = request;
     read_trace(access, &id).await
@@ -100,9 +91,6 @@ pub(super) async fn read_trace(access: &Access, id: &TraceId) -> Result<TraceVie
     })
 }
 
-/// Reads the messages of a trace.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/traces/{trace_id}/messages", tag = "traces",
-    params(("trace_id" = String, Path), soong::protocol::api::MessageQuery), responses((status = OK, body = Messages))))]
 pub(super) async fn messages(access: &Access, request: ReadMessages) -> Result<Messages, ApiError> {
     let ReadMessages {
         trace_id: id,

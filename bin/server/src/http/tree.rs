@@ -21,8 +21,6 @@ use super::{
     error::{ApiError, validation_error},
 };
 
-/// Reads the current supervision tree.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/tree", tag = "tree", responses((status = OK, body = ActorView))))]
 pub(super) async fn show(access: &Access, _: ReadTree) -> Result<ActorView, ApiError> {
     let closed = || ErrorInfo::retryable(ErrorCode::Closing, "the runtime is closed");
     let mut tree = access.runtime().tree().snapshot().ok_or_else(closed)?;
@@ -30,9 +28,6 @@ pub(super) async fn show(access: &Access, _: ReadTree) -> Result<ActorView, ApiE
     Ok(tree)
 }
 
-/// Makes an actor crash, to test its restart. Its supervisor restarts it within its restart limit.
-#[cfg_attr(feature = "openapi", utoipa::path(post, path = "/api/tree/{actor_id}/kill", tag = "tree", params(("actor_id" = String, Path)),
-    responses((status = ACCEPTED, body = Killed))))]
 pub(super) async fn kill(access: &Access, request: CrashActor) -> Result<Killed, ApiError> {
     let CrashActor { actor_id } = request;
     let _passing = access.begin_change()?;

@@ -7,8 +7,6 @@ use soong::{
 
 use super::{caller::Access, error::ApiError};
 
-/// Sums up the usage and cost of runs.
-#[cfg_attr(feature = "openapi", utoipa::path(get, path = "/api/usage", tag = "home", params(soong::protocol::api::UsageQuery), responses((status = OK, body = UsageReport))))]
 pub(super) async fn show(access: &Access, request: ReadUsage) -> Result<UsageReport, ApiError> {
     let ReadUsage { query } = request;
     let filter = UsageFilter {
