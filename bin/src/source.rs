@@ -7,15 +7,13 @@ use std::sync::Arc;
 use soong::{
     Environment, ErrorCode, ErrorInfo, MessagePath,
     protocol::{
-        Artifact, ArtifactsConfig, EventRecord, Message, Permission, PermissionStatus, Question,
-        QuestionStatus, Run, RunId, Session, SessionId, Timestamp, Trace, TraceId, UsageBy,
-        UsageReport,
+        ArtifactsConfig, EventRecord, Message, Permission, PermissionStatus, Question,
+        QuestionStatus, Run, RunId, Session, SessionId, TraceId,
         api::{
             EventQuery, MessageQuery, PathName, PermissionQuery, QuestionQuery, Ready, TraceView,
-            UsageQuery,
             operation::{
-                ListArtifacts, ListPermissions, ListQuestions, ReadEvents, ReadMessages, ReadRun,
-                ReadSession, ReadTrace, ReadUsage,
+                ListPermissions, ListQuestions, ReadEvents, ReadMessages, ReadRun, ReadSession,
+                ReadTrace,
             },
         },
     },
@@ -48,7 +46,7 @@ pub(crate) enum Source {
 
 impl Source {
     /// Returns the home, wherever its operations are executed.
-    fn home(&self) -> Client {
+    pub(crate) fn home(&self) -> Client {
         match self {
             Self::Owner(client, _) => client.clone(),
             Self::Disk(records) => Client::new(Arc::new(DiskHome::new(records.clone()))),
@@ -71,11 +69,6 @@ impl Source {
         }
     }
 
-    /// Lists all sessions, newest first. `with_calls`: single calls too.
-    pub(crate) async fn sessions(&self, with_calls: bool) -> Result<Vec<Session>, Failure> {
-        Ok(self.home().sessions(with_calls).await?)
-    }
-
     /// Reads the session that a reference names (`reference.rs`). Fails if there is none.
     pub(crate) async fn session(&self, reference: &str) -> Result<Session, Failure> {
         self.find_session(reference)
@@ -96,7 +89,7 @@ impl Source {
             }
         }
         // Single calls have no slug, and are not among the recent sessions.
-        reference::find(self.sessions(false).await?, reference)
+        reference::find(self.home().sessions(false).await?, reference)
     }
 
     /// Like [`Source::session`], for a command that changes something: a part of the name is not
@@ -113,7 +106,7 @@ impl Source {
     async fn trace_id(&self, reference: &str) -> Result<TraceId, Failure> {
         if let Some((session, number)) = reference::split_sub_agent(reference) {
             let session = self.session(session).await?;
-            let mut traces = self.traces(Some(&session.session_id), true).await?;
+            let mut traces = self.home().traces(Some(&session.session_id), true).await?;
             traces.retain(|trace| trace.parent_trace_id.is_some());
             let count = traces.len();
             return traces
@@ -131,23 +124,6 @@ impl Source {
         self.session(reference)
             .await
             .map(|session| TraceId::root(&session.session_id))
-    }
-
-    /// Lists the artifacts of a session and of its user.
-    pub(crate) async fn artifacts(&self, session: &SessionId) -> Result<Vec<Artifact>, Failure> {
-        let request = ListArtifacts {
-            session_id: session.clone(),
-        };
-        Ok(self.home().call(request).await?.artifacts)
-    }
-
-    /// Lists all traces, or those of a session, newest first. `with_calls`: single calls too.
-    pub(crate) async fn traces(
-        &self,
-        session: Option<&SessionId>,
-        with_calls: bool,
-    ) -> Result<Vec<Trace>, Failure> {
-        Ok(self.home().traces(session, with_calls).await?)
     }
 
     /// Reads the trace that a reference names, with its goals and sub-traces. Fails if there is
@@ -261,16 +237,6 @@ impl Source {
             tokio::task::yield_now().await;
         }
         Ok(())
-    }
-
-    /// Returns the usage of runs, grouped.
-    pub(crate) async fn usage(
-        &self,
-        by: UsageBy,
-        since: Option<Timestamp>,
-    ) -> Result<UsageReport, Failure> {
-        let query = UsageQuery { by, since };
-        Ok(self.home().call(ReadUsage { query }).await?)
     }
 
     /// Reads a run. Fails if it does not exist.

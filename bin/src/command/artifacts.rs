@@ -356,7 +356,7 @@ async fn select_session(
         return source.session(id).await.map(of_session);
     }
     let project = folder(None)?;
-    let sessions = source.sessions(false).await?;
+    let sessions = source.home().sessions(false).await?;
     let is_users = name.is_some_and(|name| name.starts_with(USER_PREFIX));
     if sessions.is_empty() && (is_users || name.is_none()) {
         return Ok(ArtifactOwner::of_user(LOCAL));

@@ -8,7 +8,10 @@ use std::collections::HashSet;
 use serde_json::json;
 use soong::protocol::{
     Artifact, ArtifactScope, Session, SessionId, Trace,
-    api::{ForkBody, operation::DeleteSession},
+    api::{
+        ForkBody,
+        operation::{DeleteSession, ListArtifacts},
+    },
 };
 use soong_tui::{format, request::UserRequest, table::Column, terminal::TextStyle, text};
 
@@ -90,11 +93,18 @@ async fn delete(context: &Context<'_>, source: Source, id: &str) -> Result<Exit,
         print::line("nothing was deleted")?;
         return Ok(Exit::Success);
     }
-    let traces = source.traces(Some(&session.session_id), true).await?;
+    let traces = source
+        .home()
+        .traces(Some(&session.session_id), true)
+        .await?;
     let is_its = |artifact: &Artifact| matches!(artifact.scope, ArtifactScope::Session { .. });
     let artifacts: Vec<Artifact> = source
-        .artifacts(&session.session_id)
+        .home()
+        .call(ListArtifacts {
+            session_id: session.session_id.clone(),
+        })
         .await?
+        .artifacts
         .into_iter()
         .filter(is_its)
         .collect();
@@ -186,7 +196,7 @@ async fn list(
     with_calls: bool,
     columns: &[String],
 ) -> Result<Exit, Failure> {
-    let sessions = source.sessions(with_calls).await?;
+    let sessions = source.home().sessions(with_calls).await?;
     if context.global.json {
         print::json(&sessions)?;
         return Ok(Exit::Success);
@@ -247,9 +257,18 @@ fn runs(source: &Source, session: &Session, asks: bool) -> String {
 
 async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, Failure> {
     let session = source.session(id).await?;
-    let mut all = source.traces(Some(&session.session_id), true).await?;
+    let mut all = source
+        .home()
+        .traces(Some(&session.session_id), true)
+        .await?;
     all.reverse();
-    let artifacts = source.artifacts(&session.session_id).await?;
+    let artifacts = source
+        .home()
+        .call(ListArtifacts {
+            session_id: session.session_id.clone(),
+        })
+        .await?
+        .artifacts;
     if context.global.json {
         print::json(&json!({ "session": session, "traces": all, "artifacts": artifacts }))?;
         return Ok(Exit::Success);

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use soong::protocol::{Session, Timestamp, UsageReport, UsageSum};
+use soong::protocol::{
+    Session, Timestamp, UsageReport, UsageSum,
+    api::{UsageQuery, operation::ReadUsage},
+};
 use soong_tui::{
     format,
     screen::now,
@@ -30,7 +33,13 @@ pub(super) async fn usage(context: &Context<'_>, options: &cli::Usage) -> Result
     } else {
         options.by
     };
-    let mut report = source.usage(by.into(), since).await?;
+    let request = ReadUsage {
+        query: UsageQuery {
+            by: by.into(),
+            since,
+        },
+    };
+    let mut report = source.home().call(request).await?;
     if let Some(reference) = &options.session {
         let session = source.session(reference).await?.session_id;
         report
@@ -43,7 +52,7 @@ pub(super) async fn usage(context: &Context<'_>, options: &cli::Usage) -> Result
         return Ok(Exit::Success);
     }
     let sessions = if by == cli::UsageBy::Session {
-        source.sessions(true).await?
+        source.home().sessions(true).await?
     } else {
         Vec::new()
     };

@@ -66,7 +66,7 @@ serve! {
     ReflectOnTrace => run::reflect;
     ReadRun => run::show;
     CancelRun => run::cancel;
-    AddChildren => run::spawn;
+    AddChildren => run::add_children;
 
     ListTraces => trace::list;
     ListRunningTraces => trace::running;
@@ -79,7 +79,7 @@ serve! {
     ReadSession => session::show;
     DeleteSession => session::delete;
     ForkSession => session::fork;
-    SwitchHead => session::head;
+    SwitchHead => session::switch_head;
     SetPermissionMode => session::permission_mode;
 
     ListArtifacts => artifact::list;
@@ -102,7 +102,7 @@ serve! {
     ReadUsage => usage::show;
 
     ReadTree => tree::show;
-    CrashActor => tree::kill;
+    CrashActor => tree::crash_actor;
 
     CheckLiveness => health::live, get(health::live_without_caller);
     CheckReadiness => health::ready, get(health::ready_without_caller);

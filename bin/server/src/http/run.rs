@@ -280,7 +280,10 @@ pub(super) async fn run_view(access: &Access, id: &RunId) -> Result<RunWithOutco
     })
 }
 
-pub(super) async fn spawn(access: &Access, request: AddChildren) -> Result<ChildrenView, ApiError> {
+pub(super) async fn add_children(
+    access: &Access,
+    request: AddChildren,
+) -> Result<ChildrenView, ApiError> {
     let AddChildren { run_id: id, body } = request;
     let gate_guard = access.begin_change()?;
     let waits_for_parent = access.run(&id).await?.status == RunStatus::Queued;

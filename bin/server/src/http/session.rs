@@ -134,7 +134,10 @@ pub(super) async fn fork(access: &Access, request: ForkSession) -> Result<Sessio
     Ok(SessionView { session })
 }
 
-pub(super) async fn head(access: &Access, request: SwitchHead) -> Result<HeadView, ApiError> {
+pub(super) async fn switch_head(
+    access: &Access,
+    request: SwitchHead,
+) -> Result<HeadView, ApiError> {
     let SwitchHead {
         session_id: id,
         body: HeadBody { sequence },

@@ -34,9 +34,11 @@ use super::{
     session::{PageSize, limit},
 };
 
-/// Retries of a failed read from the store: the delay before a retry, and the number of consecutive
-/// failures at which the stream ends. The client can then resume the stream with its cursor.
-pub(super) const READ_RETRY: (Duration, u32) = (Duration::from_millis(200), 50);
+/// Delay before a failed read from the store is repeated.
+pub(super) const READ_RETRY_DELAY: Duration = Duration::from_millis(200);
+/// Number of consecutive failures at which a stream ends. The client can then resume it with its
+/// cursor.
+pub(super) const MAX_READ_FAILURES: u32 = 50;
 
 /// Number of events on a page.
 const PAGE_EVENTS: PageSize = PageSize {
@@ -234,7 +236,9 @@ pub(super) fn items(
                 let is_final = item.as_ref().is_err_and(|error| {
                     matches!(
                         error.code,
-                        ErrorCode::RuntimeFailed | ErrorCode::CursorUnknown
+                        ErrorCode::RuntimeFailed
+                            | ErrorCode::CursorUnknown
+                            | ErrorCode::TraceNotFound
                     )
                 });
                 let error = match item {
@@ -242,11 +246,11 @@ pub(super) fn items(
                     item => return Some((item, (stream, token_watch))),
                 };
                 failures += 1;
-                if failures == READ_RETRY.1 {
+                if failures == MAX_READ_FAILURES {
                     tracing::warn!(%error, "closing an event stream because its events cannot be read");
                     return None;
                 }
-                tokio::time::sleep(READ_RETRY.0).await;
+                tokio::time::sleep(READ_RETRY_DELAY).await;
             }
         },
     )

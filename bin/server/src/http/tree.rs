@@ -28,7 +28,7 @@ pub(super) async fn show(access: &Access, _: ReadTree) -> Result<ActorView, ApiE
     Ok(tree)
 }
 
-pub(super) async fn kill(access: &Access, request: CrashActor) -> Result<Killed, ApiError> {
+pub(super) async fn crash_actor(access: &Access, request: CrashActor) -> Result<Killed, ApiError> {
     let CrashActor { actor_id } = request;
     let _passing = access.begin_change()?;
     let gone = || {

@@ -31,7 +31,7 @@ use super::{
     caller::{Access, TokenWatch},
     error::{ApiError, validation_error},
     request::{Path, Query},
-    stream::{READ_RETRY, check_cursor},
+    stream::{MAX_READ_FAILURES, READ_RETRY_DELAY, check_cursor},
     trace::read_trace,
     tree::TreeFilter,
 };
@@ -445,11 +445,11 @@ fn collect_ready(
 
 async fn retry_read(failures: &mut u32, error: &ErrorInfo) -> Result<(), Option<CloseReason>> {
     *failures += 1;
-    if *failures == READ_RETRY.1 {
+    if *failures == MAX_READ_FAILURES {
         tracing::warn!(%error, "closing a WebSocket because its events cannot be read");
         return Err(Some(CloseReason::Failed));
     }
-    tokio::time::sleep(READ_RETRY.0).await;
+    tokio::time::sleep(READ_RETRY_DELAY).await;
     Ok(())
 }
 
