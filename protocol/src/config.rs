@@ -27,7 +27,7 @@ pub use self::{
     model::{ModelConfig, ModelOverride, PriceConfig, RetryConfig},
     provider::Provider,
     server::ServerConfig,
-    setting::Setting,
+    setting::ConfigSetting,
     tools::{
         BashConfig, HooksConfig, McpConfig, NetworkPolicy, PackageCache, PermissionsConfig,
         RememberPolicy, SearchProvider, ToolsConfig, WebSearchConfig,

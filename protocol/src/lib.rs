@@ -52,10 +52,11 @@ pub use cleanup::{BusySession, Candidate, Cleanup, CleanupFailure, CleanupReport
 pub use collaborator::{Collaborator, CollaboratorKind, CollaboratorStatus};
 pub use config::{
     AgentsConfig, ArtifactsConfig, BashConfig, ConditionalFallback, Config, ConfigError,
-    ContextConfig, Durability, FallbackConfig, FallbackReason, HooksConfig, McpConfig,
-    MemoryConfig, ModelConfig, ModelOverride, NetworkPolicy, PackageCache, PermissionsConfig,
-    PresetConfig, PriceConfig, Provider, RecoveryMode, RememberPolicy, RetryConfig, RuntimeConfig,
-    SearchProvider, ServerConfig, Setting, StorageConfig, ToolsConfig, WebSearchConfig,
+    ConfigSetting, ContextConfig, Durability, FallbackConfig, FallbackReason, HooksConfig,
+    McpConfig, MemoryConfig, ModelConfig, ModelOverride, NetworkPolicy, PackageCache,
+    PermissionsConfig, PresetConfig, PriceConfig, Provider, RecoveryMode, RememberPolicy,
+    RetryConfig, RuntimeConfig, SearchProvider, ServerConfig, StorageConfig, ToolsConfig,
+    WebSearchConfig,
 };
 pub use content::{ContentPart, InlineFile, InputKind, MessageContent, PartFile, media_type};
 pub use effort::Effort;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use soong::{Environment, model::known_server_facts, protocol::Setting};
+use soong::{Environment, model::known_server_facts, protocol::ConfigSetting};
 use soong_tui::{terminal::TextStyle, text};
 
 use crate::{
@@ -111,7 +111,7 @@ fn shown(settings: &Settings, home: &Path, environment: &Environment) -> Vec<Set
         .catalog
         .find(model.model_name())
         .map(|entry| entry.context_window);
-    let shown = |setting: Setting| {
+    let shown = |setting: ConfigSetting| {
         if setting.value.is_none() {
             let (value, origin) = match setting.key.as_str() {
                 "model.context_window" if facts.context_window.is_some() => {
@@ -144,7 +144,7 @@ fn shown(settings: &Settings, home: &Path, environment: &Environment) -> Vec<Set
             _ => return one(setting, &reach, environment),
         };
         one(
-            Setting {
+            ConfigSetting {
                 value: Some(setting.value.unwrap_or(value)),
                 ..setting
             },
@@ -160,8 +160,8 @@ fn shown(settings: &Settings, home: &Path, environment: &Environment) -> Vec<Set
         .collect()
 }
 
-fn one(setting: Setting, reach: &Endpoint, environment: &Environment) -> SettingRow {
-    let Setting {
+fn one(setting: ConfigSetting, reach: &Endpoint, environment: &Environment) -> SettingRow {
+    let ConfigSetting {
         key,
         mut value,
         line,

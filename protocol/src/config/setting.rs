@@ -12,7 +12,7 @@ use super::Config;
 
 /// A key of a configuration.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Setting {
+pub struct ConfigSetting {
     /// Dotted key. Parts that are not bare TOML keys are quoted.
     pub key: String,
     /// Current value. `None` if the key is not set and has no default.
@@ -42,7 +42,7 @@ impl Config {
     ///
     /// For tables with user-defined names (profiles, prices, presets), the list contains the keys
     /// that they set, and their defaults.
-    pub fn settings(&self, text: &str) -> Vec<Setting> {
+    pub fn settings(&self, text: &str) -> Vec<ConfigSetting> {
         // A configuration contains only values that JSON can represent: numbers, texts and maps
         // with text keys.
         let mut values = serde_json::to_value(self).unwrap_or_default();
@@ -68,7 +68,7 @@ impl Config {
         let mut settings = Vec::new();
         let mut add = |path: &[&str], value: &Value| {
             let is_absent = path.len() == 2 && path[0] == "model" && absent.contains(&path[1]);
-            settings.push(Setting {
+            settings.push(ConfigSetting {
                 key: dotted(path),
                 value: (!is_absent).then(|| value.clone()),
                 line: file
@@ -210,7 +210,7 @@ disabled = [
 description = \"Reviews.\"
 ";
 
-    fn listed(text: &str) -> Vec<Setting> {
+    fn listed(text: &str) -> Vec<ConfigSetting> {
         Config::parse("c.toml", text).unwrap().settings(text)
     }
 
