@@ -95,9 +95,10 @@ pub use metrics::{GatewayMetrics, Metrics, SubscriberMetrics};
 pub use project_instructions::{git_branch, repository_notes};
 pub use run::RunOutcome;
 pub use runtime::{
-    AgentOptions, Artifacts, Child, Children, Fork, HeadSwitched, InterruptedRuns, Memory,
-    Permissions, Questions, RecoveryPolicy, RunFilter, RunHandle, RunRequest, RunSetting, Runtime,
-    RuntimeBuilder, RuntimeInfo, SessionSpec, Sessions, Traces, Tree, already_decided,
+    Artifacts, Child, Children, Fork, HeadSwitched, InterruptedRuns, Memory, Permissions,
+    Questions, RecoveryPolicy, RunFilter, RunHandle, RunRequest, RunSetting, Runtime,
+    RuntimeBuilder, RuntimeInfo, SessionSpec, Sessions, Setting, SettingUpdates, Traces, Tree,
+    already_decided,
 };
 pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
 pub use soong_protocol::{

@@ -59,11 +59,12 @@ pub use questions::{Questions, already_decided};
 use ractor::ActorRef;
 pub use recovery::{InterruptedRuns, RecoveryPolicy};
 pub use run_filter::RunFilter;
-pub use run_request::{AgentOptions, RunRequest, RunSetting};
+pub use run_request::RunRequest;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 pub use sessions::{SessionSpec, Sessions};
 use soong_protocol::{ErrorCode, ErrorInfo, MessageContent, RunId};
+pub use soong_protocol::{RunSetting, Setting, SettingUpdates};
 pub use traces::Traces;
 pub use tree::Tree;
 

@@ -30,7 +30,7 @@ pub(crate) use memory::{Experiences, Skills};
 pub(crate) use models::Models;
 pub(crate) use permissions::Permissions;
 pub(crate) use questions::Questions;
-pub(crate) use run::{Call, Chat, ConversationArgs, Demo, ProjectArgs, Run, Setting};
+pub(crate) use run::{Call, Chat, ConversationArgs, Demo, ProjectArgs, Run};
 pub(crate) use sessions::Sessions;
 pub(crate) use setup::{Backup, Doctor, Init};
 pub(crate) use shell::{Completions, Man};

@@ -63,7 +63,7 @@ fn candidates(group: &str, argument: &str) -> Option<fn() -> Vec<CompletionCandi
         ("artifacts", "name") => artifacts,
         ("permissions", "id") => permissions,
         ("questions", "id") => questions,
-        ("run" | "chat", "agent_type") => presets,
+        ("run" | "chat", "preset") => presets,
         ("run" | "chat", "model") => models,
         ("run", "allow" | "deny" | "tools") => tools,
         _ => return None,

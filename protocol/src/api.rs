@@ -28,7 +28,7 @@ pub use self::{
     question::{AnswerBody, QuestionQuery, Questions},
     run::{
         Accepted, CallQuery, ChildrenBody, ChildrenView, IfBusy, ReflectBody, RunWithOutcome,
-        SettingUpdate, StartBody,
+        StartBody,
     },
     session::{
         ForkBody, HeadBody, HeadView, NewSessionBody, PageQuery, PermissionModeBody, SessionPage,

@@ -85,8 +85,8 @@ pub use prompt_changes::{OmittedGoal, PromptChanges, PromptRebuild};
 pub use provider_data::{ModelSource, ProviderData, ProviderItem};
 pub use question::{Question, QuestionStatus};
 pub use run::{
-    EndReason, GivenMessage, Reflection, Run, RunMode, RunOptions, RunPermissions, RunSettings,
-    RunStatus,
+    EndReason, GivenMessage, Reflection, Run, RunMode, RunOptions, RunPermissions, RunSetting,
+    RunSettings, RunStatus, Setting, SettingUpdates, milliseconds,
 };
 pub use session::{Session, SessionKind};
 pub use stream::{LiveDelta, StreamItem, UnrecordedRun};

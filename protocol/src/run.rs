@@ -1,12 +1,14 @@
 //! A run: one execution of the agent loop on a trace, from its start to one terminal state (RUN-1).
 
 mod options;
+pub(crate) mod setting;
 
 use serde::{Deserialize, Serialize};
 
 use serde_json::{Map, Value};
 
-pub use options::{RunOptions, RunPermissions};
+pub use options::{RunOptions, RunPermissions, milliseconds};
+pub use setting::{RunSetting, Setting, SettingUpdates};
 
 use crate::{
     Budget, ErrorInfo, GoalId, MessageContent, Role, RunId, SessionId, Stats, Timestamp, TraceId,

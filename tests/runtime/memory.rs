@@ -202,7 +202,7 @@ async fn no_tagging_call_if_memory_is_disabled_or_empty() {
     ] {
         let world = world(text, |_| panic!("nobody asks for tags"), config).await;
         let mut start = RunRequest::new("Fix it.");
-        start.agent.enable_memory = enable_memory;
+        start.settings.enable_memory = enable_memory.into();
         let run = world.runtime().start(start).await.unwrap();
         let events = read_to_end(run.events().unwrap()).await;
         assert!(

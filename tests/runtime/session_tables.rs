@@ -396,7 +396,7 @@ async fn run_to_its_end(
     end: End,
 ) -> RunHandle {
     let mut start = RunRequest::new("try").session("s");
-    start.options.max_turns = (end == End::LastTurn).then_some(1);
+    start.settings.max_turns = (end == End::LastTurn).then_some(1).into();
     // Subscribes before the run starts, because text that has already been streamed is not sent to
     // new subscribers.
     let mut events = world.runtime().sessions().events(&SessionId::new("s"), 0);

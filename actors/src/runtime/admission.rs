@@ -265,7 +265,8 @@ impl Runtime {
         };
         let mut settings = self.settings(&start, mode, resumes, before.as_ref(), known)?;
         let chooses_agent = before.is_none() && mode == RunMode::Normal && !start.driven;
-        if chooses_agent && start.agent.preset.is_none() && start.agent.system_prompt.is_none() {
+        let names_agent = start.settings.preset.is_set() || start.settings.system_prompt.is_set();
+        if chooses_agent && !names_agent {
             self.choose_small_preset(&mut settings).await;
         }
         let settings = RunSettings {

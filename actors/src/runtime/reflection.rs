@@ -34,10 +34,7 @@ impl Runtime {
         let Some(text) = &start.session.session_id else {
             return refuse("a reflection requires a session");
         };
-        if start.message.is_some()
-            || !start.options.messages.is_empty()
-            || start.after_sequence.is_some()
-        {
+        if start.message.is_some() || !start.messages.is_empty() || start.after_sequence.is_some() {
             return refuse("a reflection takes no message: use `focus` to direct it");
         }
         let missing = || {
@@ -83,22 +80,25 @@ impl Runtime {
             return refuse("the session has no conversation to reflect on");
         }
         let of_last = inherited.map(|before| before.settings.model);
-        let model = start
-            .agent
+        let settings = &start.settings;
+        let model = settings
             .model
+            .as_set()
+            .cloned()
             .or_else(|| services.config.context.utility_profile.clone())
             .or(of_last);
         let focus = start
             .reflection
             .as_ref()
             .and_then(|reflects| reflects.focus.as_deref());
+        let budget = settings.budget.as_set().copied().unwrap_or_default();
         let settings = RunSettings {
             model: model.unwrap_or_else(|| "default".to_owned()),
             options: RunOptions {
                 max_turns: Some(MAX_TURNS),
                 tools: Some(Vec::new()),
-                budget: start.options.budget.or(services.config.budget),
-                timeout_ms: start.options.timeout_ms,
+                budget: budget.or(services.config.budget),
+                timeout_ms: start.timeout_ms,
                 ..RunOptions::default()
             },
             system_prompt: Some(reflection_prompt()),

@@ -5,7 +5,8 @@ use std::{path::PathBuf, time::Duration};
 use serde_json::{Map, Value};
 use soong_protocol::{
     Budget, ContentPart, ErrorCode, ErrorInfo, GivenMessage, MessageContent, PermissionMode,
-    Reflection, RequestKey, Role, RunMode, RunOptions, RunPermissions, TraceId,
+    Reflection, RequestKey, Role, RunMode, RunPermissions, RunSetting, Setting, SettingUpdates,
+    TraceId, milliseconds,
 };
 
 use super::SessionSpec;
@@ -25,7 +26,7 @@ use super::SessionSpec;
 ///     .timeout(Duration::from_secs(120));
 /// ```
 ///
-/// In an existing session, each setting of [`RunSetting`] that is not set takes the value of the
+/// In an existing session, each setting of [`SettingUpdates`] that is not set takes the value of the
 /// session's last run. Settings named in [`RunRequest::reset`] take the configured value instead.
 /// The preset is inherited only if the mode does not change. Setting a preset here drops the system
 /// prompt, the tools and the model of the last run. The output schema and the time limit are
@@ -43,14 +44,29 @@ pub struct RunRequest {
     /// The trace of a sub-agent to continue, instead of the conversation of the session. See
     /// [`RunRequest::trace`].
     pub sub_trace: Option<TraceId>,
-    /// The agent: its preset, its model and its prompt.
-    pub agent: AgentOptions,
-    /// Options that runs of users, programs and sub-agents have in common.
-    pub options: RunOptions,
+    /// The settings: each is inherited from the session's last run, reset, or set.
+    ///
+    /// - `mode`: default for a new session: `normal`.
+    /// - `preset`: default for a new session: `default`, or `orchestrator` in that mode.
+    /// - `model`: default for a new session: the default profile.
+    /// - `temperature`: default: the preset's, else the profile's.
+    /// - `llm_params`: sent with the model calls of the run, not with those of its children.
+    ///   Parameters that the model does not support are rejected by its service.
+    /// - `auto_execute_tools`: with `false`, the run completes with the first answer that contains
+    ///   tool calls, and its outcome lists them (RUN-3). Execute them, and resume with their results
+    ///   in [`RunRequest::messages`].
+    /// - `budget`: each limit is inherited individually. A limit that neither the request nor the
+    ///   last run sets is taken from `[budget]` of the configuration.
+    /// - `enable_memory`: default: `memory.enabled` (MEM-3).
+    pub settings: SettingUpdates,
+    /// Messages that precede the message; see [`RunRequest::messages`](Self::messages()).
+    pub messages: Vec<GivenMessage>,
+    /// JSON schema of the answer; see [`RunRequest::expect`].
+    pub expected_output_schema: Option<Value>,
+    /// Maximum active time, in milliseconds; waiting for a user does not count. Default: no limit.
+    pub timeout_ms: Option<u64>,
     /// Permissions of the run and its descendants.
     pub permissions: RunPermissions,
-    /// Settings that take the configured value instead of that of the last run.
-    pub reset_settings: Vec<RunSetting>,
     /// Continue after this message of the session's main path. Default: the end of the
     /// conversation. An earlier message rewinds the conversation, its goals and its documents first
     /// (MSG-2, MSG-4). Such a run is rejected, not queued, while another run of its session has not
@@ -69,64 +85,6 @@ pub struct RunRequest {
     /// The keyed request that starts the run. It is recorded together with the run; see
     /// [`Runtime::keyed_request`](super::Runtime::keyed_request).
     pub request_key: Option<RequestKey>,
-}
-
-/// The agent that executes a run.
-#[derive(Debug, Clone, Default)]
-pub struct AgentOptions {
-    /// Mode of the run. Default for a new session: `normal`.
-    pub mode: Option<RunMode>,
-    /// Preset. Default for a new session: `default`, or `orchestrator` in that mode.
-    pub preset: Option<String>,
-    /// Model profile, or a model name within the default profile. Default for a new session: the
-    /// default profile.
-    pub model: Option<String>,
-    /// System prompt that replaces the preset's.
-    pub system_prompt: Option<String>,
-    /// Sampling temperature, from 0 to 2. Default: the preset's, else the profile's.
-    pub temperature: Option<f64>,
-    /// Additional sampling parameters (`top_p`, `seed`, `stop`, …). They are sent unchanged with
-    /// the model calls of the run, not with those of its children. Parameters that the model does
-    /// not support are rejected by its service.
-    pub llm_params: Option<Map<String, Value>>,
-    /// Whether the run executes the tool calls of its model. Default: yes. With `Some(false)`, the
-    /// run completes with the first answer that contains tool calls, and its outcome lists them
-    /// (RUN-3). Execute them, and resume with their results in [`RunRequest::messages`].
-    pub auto_execute_tools: Option<bool>,
-    /// Whether a new conversation receives the experiences of earlier runs (MEM-3). Default:
-    /// `memory.enabled`.
-    pub enable_memory: Option<bool>,
-}
-
-/// Setting that a new run inherits from the last run of its session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RunSetting {
-    /// [`AgentOptions::system_prompt`].
-    SystemPrompt,
-    /// [`RunOptions::tools`].
-    Tools,
-    /// [`AgentOptions::preset`].
-    Preset,
-    /// [`AgentOptions::model`].
-    Model,
-    /// [`AgentOptions::mode`].
-    Mode,
-    /// [`AgentOptions::llm_params`].
-    LlmParams,
-    /// [`AgentOptions::temperature`].
-    Temperature,
-    /// [`RunOptions::max_turns`].
-    MaxIterations,
-    /// [`RunOptions::skills`].
-    Skills,
-    /// [`AgentOptions::enable_memory`].
-    EnableMemory,
-    /// [`AgentOptions::auto_execute_tools`].
-    AutoExecuteTools,
-    /// [`RunOptions::budget`]. Each limit is inherited individually. A limit that neither the
-    /// request nor the last run sets is taken from `[budget]` of the configuration.
-    Budget,
 }
 
 impl RunRequest {
@@ -259,19 +217,19 @@ impl RunRequest {
 
     /// Sets the mode.
     pub fn mode(mut self, mode: RunMode) -> Self {
-        self.agent.mode = Some(mode);
+        self.settings.mode = Setting::Set(mode);
         self
     }
 
     /// Sets the preset.
     pub fn preset(mut self, preset: impl Into<String>) -> Self {
-        self.agent.preset = Some(preset.into());
+        self.settings.preset = Setting::Set(preset.into());
         self
     }
 
     /// Sets the model: a profile, or a model name within the default profile.
     pub fn model(mut self, model: impl Into<String>) -> Self {
-        self.agent.model = Some(model.into());
+        self.settings.model = Setting::Set(model.into());
         self
     }
 
@@ -287,7 +245,7 @@ impl RunRequest {
                 format!("messages[{index}] has the role system, {why}: use `system_prompt`"),
             ))
         };
-        let messages = &self.options.messages;
+        let messages = &self.messages;
         let is_system = |message: &GivenMessage| message.role == Role::System;
         if let Some(index) = messages.iter().skip(1).position(is_system) {
             return refused(index + 1, "which only the first message may have");
@@ -295,72 +253,75 @@ impl RunRequest {
         let Some(first) = messages.first().filter(|first| is_system(first)) else {
             return Ok(());
         };
-        if self.agent.system_prompt.is_some() {
+        if self.settings.system_prompt.is_set() {
             return refused(0, "and `system_prompt` is set too");
         }
         if !first.content.parts().is_empty() {
             return refused(0, "and contains more than text");
         }
-        let message = self.options.messages.remove(0);
-        self.agent.system_prompt = Some(message.content.as_str().to_owned());
+        let message = self.messages.remove(0);
+        let prompt = message.content.as_str().to_owned();
+        self.settings.system_prompt = Setting::Set(prompt);
         Ok(())
     }
 
     /// Sets the system prompt, which replaces the preset's.
     pub fn system_prompt(mut self, prompt: impl Into<String>) -> Self {
-        self.agent.system_prompt = Some(prompt.into());
+        self.settings.system_prompt = Setting::Set(prompt.into());
         self
     }
 
     /// Sets the sampling temperature, from 0 to 2.
     pub fn temperature(mut self, temperature: f64) -> Self {
-        self.agent.temperature = Some(temperature);
+        self.settings.temperature = Setting::Set(temperature);
         self
     }
 
-    /// Sets additional sampling parameters; see [`AgentOptions::llm_params`].
+    /// Sets additional sampling parameters; see [`SettingUpdates::llm_params`].
     pub fn llm_params(mut self, parameters: Map<String, Value>) -> Self {
-        self.agent.llm_params = Some(parameters);
+        self.settings.llm_params = Setting::Set(parameters);
         self
     }
 
     /// Sets whether the run executes the tool calls of its model; see
-    /// [`AgentOptions::auto_execute_tools`].
+    /// [`SettingUpdates::auto_execute_tools`].
     pub fn auto_execute_tools(mut self, executes: bool) -> Self {
-        self.agent.auto_execute_tools = Some(executes);
+        self.settings.auto_execute_tools = Setting::Set(executes);
         self
     }
 
     /// Sets whether a new conversation receives the experiences of earlier runs (MEM-3).
     pub fn enable_memory(mut self, enabled: bool) -> Self {
-        self.agent.enable_memory = Some(enabled);
+        self.settings.enable_memory = Setting::Set(enabled);
         self
     }
 
     /// Sets the maximum number of turns.
     pub fn max_turns(mut self, turns: u32) -> Self {
-        self.options.max_turns = Some(turns);
+        self.settings.max_turns = Setting::Set(turns);
         self
     }
 
     /// Sets the tools that the run and its descendants may use. Default for a new session: all
     /// configured tools.
     pub fn tools(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.options.tools = Some(names.into_iter().map(Into::into).collect());
+        let names = names.into_iter().map(Into::into).collect();
+        self.settings.tools = Setting::Set(names);
         self
     }
 
     /// Sets the messages inserted before the message; the first one must be a user message. Without
     /// a message: the results of the tool calls that the last run returned unexecuted, see
-    /// [`AgentOptions::auto_execute_tools`]. A call without a result counts as interrupted.
+    /// [`SettingUpdates::auto_execute_tools`]. A call without a result counts as interrupted.
     pub fn messages(mut self, messages: impl IntoIterator<Item = GivenMessage>) -> Self {
-        self.options.messages = messages.into_iter().collect();
+        self.messages = messages.into_iter().collect();
         self
     }
 
     /// Sets the skills in the system prompt. Default: the preset's.
     pub fn skills(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.options.skills = Some(names.into_iter().map(Into::into).collect());
+        let names = names.into_iter().map(Into::into).collect();
+        self.settings.skills = Setting::Set(names);
         self
     }
 
@@ -368,21 +329,21 @@ impl RunRequest {
     /// once; then the run fails with `result_schema_validation_failed`. See
     /// [`RunHandle::wait_as`](crate::RunHandle::wait_as).
     pub fn expect(mut self, schema: Value) -> Self {
-        self.options.expected_output_schema = Some(schema);
+        self.expected_output_schema = Some(schema);
         self
     }
 
     /// Sets the budget of the run and its descendants. Each run of a session has the full budget.
-    /// Limits that are not set: see [`RunSetting::Budget`].
+    /// A limit that is not set is inherited.
     pub fn budget(mut self, budget: Budget) -> Self {
-        self.options.budget = budget;
+        self.settings.budget = Setting::Set(budget);
         self
     }
 
     /// Sets the maximum active time, rounded up to milliseconds; waiting for a user does not count.
     /// Default: no limit.
     pub fn timeout(mut self, limit: Duration) -> Self {
-        self.options.set_timeout(limit);
+        self.timeout_ms = Some(milliseconds(limit));
         self
     }
 
@@ -412,9 +373,10 @@ impl RunRequest {
         self
     }
 
-    /// Resets a setting to its configured value; see [`RunRequest::reset_settings`].
+    /// Resets a setting, unless it is set: the run takes the configured value instead of that of
+    /// the session's last run.
     pub fn reset(mut self, setting: RunSetting) -> Self {
-        self.reset_settings.push(setting);
+        self.settings.reset_unless_set(setting);
         self
     }
 }

@@ -5,10 +5,11 @@
 //! (`run/resolver.rs`).
 
 use soong_protocol::{
-    Budget, ErrorCode, ErrorInfo, MessageContent, Run, RunMode, RunOptions, RunSettings,
+    Budget, ErrorCode, ErrorInfo, MessageContent, Run, RunMode, RunOptions, RunSettings, Setting,
+    SettingUpdates,
 };
 
-use super::{RunRequest, RunSetting};
+use super::RunRequest;
 
 /// Mode and settings of an earlier run.
 #[derive(Debug, Clone)]
@@ -28,8 +29,7 @@ impl InheritedSettings {
 
 /// Returns the mode of a new run. `before` is the mode of the session so far.
 pub(super) fn mode(start: &RunRequest, before: Option<RunMode>) -> RunMode {
-    let before = before.filter(|_| !start.reset_settings.contains(&RunSetting::Mode));
-    start.agent.mode.or(before).unwrap_or_default()
+    start.settings.mode.resolve(before).unwrap_or_default()
 }
 
 /// Returns the settings of a new run in `mode`: those that the caller sets, else those of the run
@@ -45,49 +45,59 @@ pub(super) fn resolve(
     before: Option<&InheritedSettings>,
     configured: &Budget,
 ) -> RunSettings {
-    let inherited_settings = inherited(start, mode, before);
-    let agent = &start.agent;
-    let options = &start.options;
-    let kept_options = inherited_settings.options;
-    let given = options.budget.or(kept_options.budget);
-    let budget = given.or(*configured);
+    let open = RunSettings::default();
+    let inherited = inherited(start, mode, before);
+    let SettingUpdates {
+        // Not one of the stored settings: see [`mode`].
+        mode: _,
+        preset,
+        model,
+        temperature,
+        llm_params,
+        max_turns,
+        tools,
+        auto_execute_tools,
+        system_prompt,
+        skills,
+        budget,
+        enable_memory,
+    } = start.settings.clone();
+    let given_budget = match budget {
+        Setting::Inherit => inherited.options.budget,
+        Setting::Reset => Budget::default(),
+        Setting::Set(limits) => limits.or(inherited.options.budget),
+    };
+    let budget = given_budget.or(*configured);
     RunSettings {
-        agent_type: agent
-            .preset
-            .clone()
-            .unwrap_or(inherited_settings.agent_type),
-        model: agent.model.clone().unwrap_or(inherited_settings.model),
+        agent_type: preset
+            .resolve(Some(inherited.agent_type))
+            .unwrap_or(open.agent_type),
+        model: model.resolve(Some(inherited.model)).unwrap_or(open.model),
         options: RunOptions {
-            max_turns: options.max_turns.or(kept_options.max_turns),
-            tools: options.tools.clone().or(kept_options.tools),
-            messages: options.messages.clone(),
-            skills: options.skills.clone().or(kept_options.skills),
-            expected_output_schema: options
+            max_turns: max_turns.resolve(inherited.options.max_turns),
+            tools: tools.resolve(inherited.options.tools),
+            messages: start.messages.clone(),
+            skills: skills.resolve(inherited.options.skills),
+            expected_output_schema: start
                 .expected_output_schema
                 .clone()
-                .or(kept_options.expected_output_schema.filter(|_| resumes)),
+                .or(inherited.options.expected_output_schema.filter(|_| resumes)),
             budget,
-            timeout_ms: options
+            timeout_ms: start
                 .timeout_ms
-                .or(kept_options.timeout_ms.filter(|_| resumes)),
+                .or(inherited.options.timeout_ms.filter(|_| resumes)),
         },
-        system_prompt: agent
-            .system_prompt
-            .clone()
-            .or(inherited_settings.system_prompt),
-        temperature: agent.temperature.or(inherited_settings.temperature),
-        llm_params: agent
-            .llm_params
-            .clone()
-            .unwrap_or(inherited_settings.llm_params),
-        auto_execute_tools: agent
-            .auto_execute_tools
-            .or(inherited_settings.auto_execute_tools),
+        system_prompt: system_prompt.resolve(inherited.system_prompt),
+        temperature: temperature.resolve(inherited.temperature),
+        llm_params: llm_params
+            .resolve(Some(inherited.llm_params))
+            .unwrap_or_default(),
+        auto_execute_tools: auto_execute_tools.resolve(inherited.auto_execute_tools),
         // Replaced by the admission if the message has images or files.
         task_content: MessageContent::default(),
         context: None,
-        collaborator: inherited_settings.collaborator,
-        given_budget: (given != budget).then_some(given),
+        collaborator: inherited.collaborator,
+        given_budget: (given_budget != budget).then_some(given_budget),
         driven: start.driven,
         continues: false,
         after_sequence: None,
@@ -95,8 +105,8 @@ pub(super) fn resolve(
         compacts: start.compact,
         permissions: start.permissions.clone(),
         reflects: None,
-        enable_memory: agent.enable_memory.or(inherited_settings.enable_memory),
-        provisional_name: inherited_settings.provisional_name,
+        enable_memory: enable_memory.resolve(inherited.enable_memory),
+        provisional_name: inherited.provisional_name,
     }
 }
 
@@ -108,28 +118,12 @@ fn inherited(start: &RunRequest, mode: RunMode, before: Option<&InheritedSetting
     let mut settings = before.settings.clone();
     settings.options.budget = settings.given_budget.unwrap_or(settings.options.budget);
     if before.mode != mode {
-        settings.agent_type.clone_from(&open.agent_type);
+        settings.agent_type = open.agent_type;
     }
-    if start.agent.preset.is_some() {
+    if start.settings.preset.is_set() {
         settings.system_prompt = None;
         settings.options.tools = None;
-        settings.model = open.model.clone();
-    }
-    for setting in &start.reset_settings {
-        match setting {
-            RunSetting::SystemPrompt => settings.system_prompt = None,
-            RunSetting::Tools => settings.options.tools = None,
-            RunSetting::Preset => settings.agent_type.clone_from(&open.agent_type),
-            RunSetting::Model => settings.model.clone_from(&open.model),
-            RunSetting::Mode => {}
-            RunSetting::LlmParams => settings.llm_params.clear(),
-            RunSetting::Temperature => settings.temperature = None,
-            RunSetting::MaxIterations => settings.options.max_turns = None,
-            RunSetting::Skills => settings.options.skills = None,
-            RunSetting::EnableMemory => settings.enable_memory = None,
-            RunSetting::AutoExecuteTools => settings.auto_execute_tools = None,
-            RunSetting::Budget => settings.options.budget = Budget::default(),
-        }
+        settings.model = open.model;
     }
     settings
 }
@@ -137,9 +131,9 @@ fn inherited(start: &RunRequest, mode: RunMode, before: Option<&InheritedSetting
 /// Adds to an error about settings that they were inherited, if the caller set none of those that
 /// can be wrong.
 pub(super) fn explain_inherited(start: &RunRequest, mut error: ErrorInfo) -> ErrorInfo {
-    let is_kept = start.agent.preset.is_none()
-        && start.options.tools.is_none()
-        && start.options.skills.is_none();
+    let settings = &start.settings;
+    let is_kept =
+        !settings.preset.is_set() && !settings.tools.is_set() && !settings.skills.is_set();
     let codes = [
         ErrorCode::ValidationError,
         ErrorCode::ToolNotAvailable,
@@ -155,8 +149,10 @@ pub(super) fn explain_inherited(start: &RunRequest, mut error: ErrorInfo) -> Err
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use serde_json::{Map, json};
-    use soong_protocol::RunPermissions;
+    use soong_protocol::{RunPermissions, RunSetting};
 
     use super::*;
 
@@ -289,6 +285,7 @@ mod tests {
             change(&mut settings.options);
             settings
         };
+        let mut tested = HashSet::new();
         for (setting, wanted) in [
             (
                 RunSetting::SystemPrompt,
@@ -327,7 +324,7 @@ mod tests {
                 },
             ),
             (
-                RunSetting::MaxIterations,
+                RunSetting::MaxTurns,
                 with(&|options| options.max_turns = None),
             ),
             (RunSetting::Skills, with(&|options| options.skills = None)),
@@ -353,6 +350,7 @@ mod tests {
                 },
             ),
         ] {
+            tested.insert(setting);
             let (mode, settings) = further(RunRequest::new("more").reset(setting), &before);
             assert_eq!(
                 (mode, settings),
@@ -361,6 +359,9 @@ mod tests {
             );
         }
         let (mode, settings) = further(RunRequest::new("more").reset(RunSetting::Mode), &before);
+        tested.insert(RunSetting::Mode);
+        let all: HashSet<RunSetting> = RunSetting::ALL.iter().copied().collect();
+        assert_eq!(tested, all);
         assert_eq!(
             (mode, settings.agent_type.as_str()),
             (RunMode::Normal, "default")

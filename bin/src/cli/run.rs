@@ -4,11 +4,11 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{ArgGroup, Args, ValueEnum, builder::NonEmptyStringValueParser};
 use serde_json::{Map, Value};
-use soong::protocol::{Budget, Effort, PermissionMode, RunMode, Usd};
+use soong::protocol::{Budget, Effort, PermissionMode, RunMode, RunSetting, Usd};
 
 use super::{
     duration, number_parser, short_duration,
-    values::{effort, permission_mode},
+    values::{effort, permission_mode, run_setting},
 };
 
 /// Options of `demo`.
@@ -123,8 +123,8 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) permissions: PermissionArgs,
     /// Set a setting of the session back to the configuration; can be given several times
-    #[arg(long, value_name = "SETTING", value_enum)]
-    pub(crate) reset: Vec<Setting>,
+    #[arg(long, value_name = "SETTING", value_parser = run_setting())]
+    pub(crate) reset: Vec<RunSetting>,
     #[command(flatten)]
     pub(crate) budget: BudgetArgs,
     /// File with a JSON schema; the run fails if its answer is not JSON that matches it
@@ -204,8 +204,8 @@ pub(crate) struct Chat {
     #[command(flatten)]
     pub(crate) permissions: PermissionModeArg,
     /// Set a setting of the session back to the configuration; can be given several times
-    #[arg(long, value_name = "SETTING", value_enum)]
-    pub(crate) reset: Vec<Setting>,
+    #[arg(long, value_name = "SETTING", value_parser = run_setting())]
+    pub(crate) reset: Vec<RunSetting>,
 }
 
 /// Options of `run` that select the conversation to continue.
@@ -248,8 +248,8 @@ pub(crate) struct ProjectArgs {
 #[derive(Debug, Default, Args)]
 pub(crate) struct AgentArgs {
     /// Preset (kind of agent) from `soong presets list` [default: the session's, else by mode]
-    #[arg(long, value_name = "P")]
-    pub(crate) agent_type: Option<String>,
+    #[arg(long = "agent-type", value_name = "P")]
+    pub(crate) preset: Option<String>,
     /// Profile from `soong models list`, a model name for the default service, or `offline`
     #[arg(long, value_name = "PROFILE")]
     pub(crate) model: Option<String>,
@@ -312,25 +312,6 @@ impl BudgetArgs {
             ..Budget::default()
         }
     }
-}
-
-/// Setting that a run inherits from the last run of its session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Setting {
-    /// The system prompt
-    SystemPrompt,
-    /// The tools of the run and its sub-agents
-    Tools,
-    /// The preset, as set by `--agent-type`
-    Preset,
-    /// The model
-    Model,
-    /// The mode
-    Mode,
-    /// The sampling parameters, including temperature
-    LlmParams,
-    /// All limits of the budget
-    Budget,
 }
 
 /// Mode of a run.

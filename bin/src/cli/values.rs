@@ -2,7 +2,8 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use soong::protocol::{Effort, PermissionMode};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use soong::protocol::{Effort, PermissionMode, RunSetting};
 
 pub(crate) use soong_server::duration::duration;
 
@@ -38,6 +39,31 @@ pub(super) fn effort(text: &str) -> Result<Effort, String> {
 pub(super) fn permission_mode(text: &str) -> Result<PermissionMode, String> {
     let names = || PermissionMode::ALL.map(PermissionMode::as_str).join(", ");
     PermissionMode::from_name(text).ok_or_else(|| format!("expected one of {}", names()))
+}
+
+/// Returns a parser for the name of a setting that a further run inherits: the name in JSON, with
+/// hyphens.
+pub(super) fn run_setting() -> impl TypedValueParser<Value = RunSetting> {
+    let name_of = |setting: RunSetting| setting.as_str().replace('_', "-");
+    let values = RunSetting::ALL.iter().map(move |setting| {
+        let about = setting.about();
+        let first_sentence = about.split_once(". ").map_or(about, |(first, _)| first);
+        let value = PossibleValue::new(name_of(*setting))
+            .help(first_sentence.trim_end_matches('.').to_owned());
+        match setting {
+            // The name before there was one for each setting.
+            RunSetting::Preset => value.alias("preset"),
+            _ => value,
+        }
+    });
+    PossibleValuesParser::new(values).map(move |name| {
+        let is_named = |setting: &&RunSetting| name_of(**setting) == name;
+        match RunSetting::ALL.iter().find(is_named) {
+            Some(setting) => *setting,
+            // The only other name is the alias.
+            None => RunSetting::Preset,
+        }
+    })
 }
 
 /// Parses a duration of at most one hour that may have a fraction: `500ms`, `1.5`, `1.5s`, or the

@@ -1,6 +1,6 @@
 //! `soong call`: one model call without tools.
 
-use soong::protocol::{RunMode, api::StartBody};
+use soong::protocol::{RunMode, Setting, api::StartBody};
 
 use super::{
     host::builder,
@@ -25,15 +25,15 @@ pub(super) async fn call(context: &Context<'_>, options: cli::Call) -> Result<Ex
     let budget = options.budget.limits();
     let body = StartBody {
         prompt,
-        mode: Some(Some(RunMode::Call)),
-        system_prompt: options.system_prompt.map(Some),
-        llm_params: options.agent.llm_params().map(Some),
-        agent_type: options.agent.agent_type.map(Some),
-        model: options.agent.model.map(Some),
+        mode: Setting::Set(RunMode::Call),
+        system_prompt: options.system_prompt.into(),
+        llm_params: options.agent.llm_params().into(),
+        preset: options.agent.preset.into(),
+        model: options.agent.model.into(),
         timeout_ms: options
             .timeout
             .map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
-        budget: (!budget.is_unlimited()).then_some(Some(budget)),
+        budget: (!budget.is_unlimited()).then_some(budget).into(),
         expected_output_schema,
         allow_home_project: true,
         unattended: true,

@@ -16,7 +16,7 @@ mod shell;
 
 use std::path::{Path, PathBuf};
 
-use soong::protocol::{SessionId, api::StartBody};
+use soong::protocol::{RunMode, RunSetting, SessionId, api::StartBody};
 use soong_client::{Client, Discovery};
 use soong_tui::{attention::Title, text, typed_messages::SharedMessages};
 
@@ -132,8 +132,7 @@ async fn check_model(
 ) -> Result<Option<String>, Failure> {
     let session = options.session.as_deref();
     let is_last = options.continued.is_some();
-    let is_reset =
-        options.agent.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
+    let is_reset = options.agent.preset.is_some() || options.reset.contains(&RunSetting::Model);
     let last = || {
         if is_reset {
             None
@@ -195,9 +194,9 @@ fn first_request(
 ) -> StartBody {
     let mut request = StartBody {
         session_id,
-        mode: options.mode.map(|mode| Some(mode.into())),
-        model: options.agent.model.map(Some),
-        agent_type: options.agent.agent_type.map(Some),
+        mode: options.mode.map(RunMode::from).into(),
+        model: options.agent.model.into(),
+        preset: options.agent.preset.into(),
         project_dir: project,
         allow_home_project: options.project.here,
         permission_mode: options.permissions.permission_mode,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use soong::{
     ErrorCode, ErrorInfo,
     protocol::{
-        Effort, Session, SessionId, TraceId,
+        Effort, Session, SessionId, Setting, TraceId,
         api::{
             StartBody,
             operation::{ReadSession, ReadTrace},
@@ -184,8 +184,9 @@ pub(super) async fn params_with_effort(
     effort: Effort,
 ) -> Result<Map<String, Value>, ErrorInfo> {
     let mut params = match &request.llm_params {
-        Some(params) => params.clone().unwrap_or_default(),
-        None => last_params(client, request).await?,
+        Setting::Inherit => last_params(client, request).await?,
+        Setting::Reset => Map::new(),
+        Setting::Set(params) => params.clone(),
     };
     // These exclude the effort.
     params.retain(|name, _| name != "reasoning_effort" && name != "reasoning_budget_tokens");

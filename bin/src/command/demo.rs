@@ -15,7 +15,7 @@ use std::{
 use soong::{
     Environment, RuntimeBuilder,
     offline::Offline,
-    protocol::{RunMode, RunStatus, StatsPair, api::StartBody},
+    protocol::{RunMode, RunStatus, Setting, StatsPair, api::StartBody},
     task_journal::TaskPlace,
 };
 use soong_tui::{format, terminal::TextStyle, text};
@@ -162,9 +162,9 @@ impl Demo<'_> {
         };
         StartBody {
             prompt: Some(prompt),
-            mode: Some(Some(RunMode::Orchestrator)),
+            mode: Setting::Set(RunMode::Orchestrator),
             // Set for the run too, in case another process, with a different model, resumes it.
-            model: Some(Some("offline".to_owned())),
+            model: Setting::Set("offline".to_owned()),
             project_dir: Some(self.project.to_owned()),
             allow_home_project: self.options.here,
             // The demo only reads the project and needs no permission.

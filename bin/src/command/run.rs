@@ -9,9 +9,9 @@ use serde_json::Value;
 use soong::{
     ErrorCode,
     protocol::{
-        Session, TraceId, TraceStatus,
+        RunMode, RunSetting, Session, Setting, TraceId, TraceStatus,
         api::{
-            Accepted, SettingUpdate, StartBody,
+            Accepted, StartBody,
             operation::{ReadSession, ReadTrace},
         },
     },
@@ -52,7 +52,7 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
     let mut prompt = prompt(&options, trace.is_some() || after.is_some())?;
     let project = project(context, options.project.path.as_deref())?;
     let budget = options.budget.limits();
-    if !budget.is_unlimited() && options.reset.contains(&cli::Setting::Budget) {
+    if !budget.is_unlimited() && options.reset.contains(&RunSetting::Budget) {
         let advice = "Either set new limits, or reset the budget.";
         return Err(Failure::usage(
             "--reset budget cannot be combined with new limits",
@@ -63,8 +63,7 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
         let resumed_trace = trace
             .as_deref()
             .filter(|_| prompt.is_none() && after.is_none());
-        let is_reset =
-            options.agent.agent_type.is_some() || options.reset.contains(&cli::Setting::Model);
+        let is_reset = options.agent.preset.is_some() || options.reset.contains(&RunSetting::Model);
         let mut model = options.agent.model.clone();
         if model.is_none() && !is_reset {
             let is_last = continued.is_some();
@@ -212,23 +211,12 @@ pub(super) fn last_model(
     records.last_model(&trace?)
 }
 
-/// Applies `--reset`: marks each setting for reset unless the command line also sets it.
-pub(super) fn reset(body: &mut StartBody, settings: &[cli::Setting]) {
-    fn reset<T>(setting: &mut SettingUpdate<T>) {
-        setting.get_or_insert(None);
-    }
+/// Applies `--reset`: resets each setting unless the command line also sets it.
+pub(super) fn reset(body: &mut StartBody, settings: &[RunSetting]) {
     for setting in settings {
-        match setting {
-            cli::Setting::SystemPrompt => reset(&mut body.system_prompt),
-            cli::Setting::Tools => reset(&mut body.tools),
-            cli::Setting::Preset => reset(&mut body.agent_type),
-            cli::Setting::Model => reset(&mut body.model),
-            cli::Setting::Mode => reset(&mut body.mode),
-            cli::Setting::LlmParams => {
-                reset(&mut body.llm_params);
-                reset(&mut body.temperature);
-            }
-            cli::Setting::Budget => reset(&mut body.budget),
+        body.reset_unless_set(*setting);
+        if *setting == RunSetting::LlmParams {
+            body.reset_unless_set(RunSetting::Temperature);
         }
     }
 }
@@ -304,21 +292,22 @@ async fn start_request(
             None => None,
         },
     };
+    let not_empty =
+        |names: Vec<String>| names.into_iter().filter(|name| !name.is_empty()).collect();
+    let tools: Option<Vec<String>> = options.tools.map(not_empty);
     let mut body = StartBody {
         prompt,
-        mode: options.mode.map(|mode| Some(mode.into())),
+        mode: options.mode.map(RunMode::from).into(),
         session_id,
         trace_id,
-        agent_type: options.agent.agent_type.map(Some),
-        model: options.agent.model.map(Some),
-        max_turns: options.max_turns.map(Some),
-        tools: options
-            .tools
-            .map(|names| Some(names.into_iter().filter(|name| !name.is_empty()).collect())),
+        preset: options.agent.preset.into(),
+        model: options.agent.model.into(),
+        max_turns: options.max_turns.into(),
+        tools: tools.into(),
         timeout_ms: options
             .timeout
             .map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
-        budget: (!budget.is_unlimited()).then_some(Some(budget)),
+        budget: (!budget.is_unlimited()).then_some(budget).into(),
         expected_output_schema,
         project_dir: project,
         allow_home_project: options.project.here,
@@ -332,9 +321,8 @@ async fn start_request(
     };
     reset(&mut body, &options.reset);
     if let Some(effort) = options.agent.effort {
-        body.llm_params = Some(Some(
-            continued::params_with_effort(client, &body, effort).await?,
-        ));
+        let params = continued::params_with_effort(client, &body, effort).await?;
+        body.llm_params = Setting::Set(params);
     }
     Ok(body)
 }

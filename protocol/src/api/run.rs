@@ -2,200 +2,93 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
     ArtifactRef, Budget, ChildMode, GivenMessage, PermissionMode, Reflection, Run, RunId, RunMode,
-    SessionId, StatsPair, ToolCall, TraceId,
+    RunSetting, SessionId, Setting, SettingUpdates, StatsPair, ToolCall, TraceId,
+    run::setting::with_run_settings,
 };
 
-/// Options of a new run. All are optional.
-///
-/// A further run of a session takes these settings from the session's last run if they are omitted:
-/// `mode`, `agent_type`, `model`, `temperature`, `llm_params`, `max_iterations`, `tools`,
-/// `auto_execute_tools`, `system_prompt`, `skills`, `enable_memory`, and each limit of `budget`.
-/// `null` resets a setting to the server's configuration. An `agent_type` drops the last run's
-/// `system_prompt`, `tools` and `model`; a change of `mode` drops its `agent_type`.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct StartBody {
-    /// The prompt. Without it, the last message of `messages` is the prompt, if that has the role
-    /// `user`. Without both, the conversation resumes where it stopped.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub prompt: Option<String>,
-    /// Messages before the prompt, with the roles `user` and `assistant`; or, with the role `tool`,
-    /// the results of the tool calls that the last run left to its caller. A first message with the
-    /// role `system` is the system prompt, if `system_prompt` is not set.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub messages: Vec<GivenMessage>,
-    /// Continue after this message of the main path, given by its sequence number. Default: the end
-    /// of the conversation. An earlier message rewinds the conversation, its goals and its
-    /// documents first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub after_sequence: Option<u64>,
-    /// Mode of the run: which kind of agent leads it.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<RunMode>))]
-    #[serde(
-        default,
-        deserialize_with = "deserialize_setting",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub mode: SettingUpdate<RunMode>,
-    /// The session. An unknown id creates a session with that id. Default: a new session with a
-    /// generated id.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub session_id: Option<String>,
-    /// Trace of a sub-agent to continue, instead of the conversation of the session. Its session
-    /// may be omitted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trace_id: Option<TraceId>,
-    /// Preset of the run.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    #[serde(
-        default,
-        deserialize_with = "deserialize_setting",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub agent_type: SettingUpdate<String>,
-    /// Model profile, or a model name of the default profile.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    #[serde(
-        default,
-        deserialize_with = "deserialize_setting",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub model: SettingUpdate<String>,
-    /// Sampling temperature, 0 to 2.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 0, maximum = 2))]
-    #[serde(
-        default,
-        deserialize_with = "deserialize_setting",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub temperature: SettingUpdate<f64>,
-    /// Further sampling parameters, sent unchanged with each model call: `top_p`, `seed`, `stop`, …
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Map<String, Value>>))]
-    #[serde(
-        default,
-        deserialize_with = "deserialize_setting",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub llm_params: SettingUpdate<Map<String, Value>>,
-    /// Maximum number of turns.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 0, maximum = 4294967295u64))]
-    #[serde(
-        rename = "max_iterations",
-        default,
-        deserialize_with = "deserialize_setting",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub max_turns: SettingUpdate<u32>,
-    /// Tools that the run and all runs below it may use. Default: all configured tools.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
-    #[serde(
-        default,
-        deserialize_with = "deserialize_setting",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub tools: SettingUpdate<Vec<String>>,
-    /// Whether the run executes the tool calls of its model. If `false`, the run completes when the
-    /// model requests the first tool calls, and its record holds them as `tool_calls`.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
-    #[serde(
-        default,
-        deserialize_with = "deserialize_setting",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub auto_execute_tools: SettingUpdate<bool>,
-    /// System prompt that replaces the preset's.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    #[serde(
-        default,
-        deserialize_with = "deserialize_setting",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub system_prompt: SettingUpdate<String>,
-    /// Skills that the agent loads first, or has in its system prompt if it lacks the tool `skill`.
-    /// Default: the preset's.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
-    #[serde(
-        default,
-        deserialize_with = "deserialize_setting",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub skills: SettingUpdate<Vec<String>>,
-    /// Permission mode of the run. Default: `permissions.mode`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub permission_mode: Option<PermissionMode>,
-    /// JSON schema that the answer must match.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expected_output_schema: Option<Value>,
-    /// Budget of the run and all runs below it (BUD-1).
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Budget>))]
-    #[serde(
-        default,
-        deserialize_with = "deserialize_setting",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub budget: SettingUpdate<Budget>,
-    /// Maximum run time, in milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub timeout_ms: Option<u64>,
-    /// Name of a new session.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// User that owns the run. Only the caller's own id is accepted. Default: the caller.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
-    /// Project folder of a new session, on the server's machine.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub project_dir: Option<PathBuf>,
-    /// Allows the home folder of the server's user, or a folder above it, as the project of a new
-    /// session.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub allow_home_project: bool,
-    /// Permissions granted in advance to the run and all runs below it: `TOOL` or `TOOL:SCOPE`
-    /// (PERM-1).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub allow: Vec<String>,
-    /// Tool calls denied to the run, to all runs below it and to later runs of its session.
-    /// Overrides every other permission. Forms: `TOOL`, `TOOL:SCOPE` or `bash(PATTERN)`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub deny: Vec<String>,
-    /// No approver is available: calls that require permission are denied immediately.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unattended: bool,
-    /// Whether a new conversation receives the experiences of earlier runs.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
-    #[serde(
-        default,
-        deserialize_with = "deserialize_setting",
-        skip_serializing_if = "Option::is_none"
-    )]
-    pub enable_memory: SettingUpdate<bool>,
-    /// Whether the run summarizes the conversation before its first model call, even if it is
-    /// short.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub compact: bool,
-    /// If set, the run only reflects on the session, with these options.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reflects: Option<Reflection>,
-    /// Behavior if another run of the session is active. Default: `queue`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub if_busy: Option<IfBusy>,
-}
-
-/// A setting that a client can omit (`None`), reset (`Some(None)`) or set.
-pub type SettingUpdate<T> = Option<Option<T>>;
-
-/// Deserializes a setting that is present; `null` resets it.
-fn deserialize_setting<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-) -> Result<SettingUpdate<T>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
+with_run_settings! {
+    /// Options of a new run. All are optional.
+    ///
+    /// The last fields, from `mode` to `enable_memory`, are settings. A further run of a session
+    /// takes those that are omitted from the session's last run, of `budget` each limit. `null`
+    /// resets a setting to the server's configuration. An `agent_type` drops the last run's
+    /// `system_prompt`, `tools` and `model`; a change of `mode` drops its `agent_type`.
+    #[derive(Debug, Clone, Default, Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(deny_unknown_fields)]
+    pub struct StartBody {
+        /// The prompt. Without it, the last message of `messages` is the prompt, if that has the
+        /// role `user`. Without both, the conversation resumes where it stopped.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub prompt: Option<String>,
+        /// Messages before the prompt, with the roles `user` and `assistant`; or, with the role
+        /// `tool`, the results of the tool calls that the last run left to its caller. A first
+        /// message with the role `system` is the system prompt, if `system_prompt` is not set.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub messages: Vec<GivenMessage>,
+        /// Continue after this message of the main path, given by its sequence number. Default: the
+        /// end of the conversation. An earlier message rewinds the conversation, its goals and its
+        /// documents first.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub after_sequence: Option<u64>,
+        /// The session. An unknown id creates a session with that id. Default: a new session with a
+        /// generated id.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub session_id: Option<String>,
+        /// Trace of a sub-agent to continue, instead of the conversation of the session. Its
+        /// session may be omitted.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub trace_id: Option<TraceId>,
+        /// Permission mode of the run. Default: `permissions.mode`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub permission_mode: Option<PermissionMode>,
+        /// JSON schema that the answer must match.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub expected_output_schema: Option<Value>,
+        /// Maximum run time, in milliseconds.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub timeout_ms: Option<u64>,
+        /// Name of a new session.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub name: Option<String>,
+        /// User that owns the run. Only the caller's own id is accepted. Default: the caller.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub uid: Option<String>,
+        /// Project folder of a new session, on the server's machine.
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub project_dir: Option<PathBuf>,
+        /// Allows the home folder of the server's user, or a folder above it, as the project of a
+        /// new session.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        pub allow_home_project: bool,
+        /// Permissions granted in advance to the run and all runs below it: `TOOL` or `TOOL:SCOPE`
+        /// (PERM-1).
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub allow: Vec<String>,
+        /// Tool calls denied to the run, to all runs below it and to later runs of its session.
+        /// Overrides every other permission. Forms: `TOOL`, `TOOL:SCOPE` or `bash(PATTERN)`.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub deny: Vec<String>,
+        /// No approver is available: calls that require permission are denied immediately.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        pub unattended: bool,
+        /// Whether the run summarizes the conversation before its first model call, even if it is
+        /// short.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        pub compact: bool,
+        /// If set, the run only reflects on the session, with these options.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub reflects: Option<Reflection>,
+        /// Behavior if another run of the session is active. Default: `queue`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub if_busy: Option<IfBusy>,
+    }
 }
 
 /// How a run is started if its session is busy.

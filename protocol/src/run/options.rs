@@ -49,9 +49,13 @@ pub struct RunOptions {
 impl RunOptions {
     /// Sets the time limit, rounded up to milliseconds.
     pub fn set_timeout(&mut self, limit: Duration) {
-        self.timeout_ms =
-            Some(u64::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX));
+        self.timeout_ms = Some(milliseconds(limit));
     }
+}
+
+/// Returns a time in milliseconds, rounded up.
+pub fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// Permissions of a run and its descendants, in addition to those of the configuration (PERM-1).

@@ -17,12 +17,12 @@ pub(super) fn settings(
     settings: RunSettings,
     known: Option<&ExistingSession>,
 ) -> Result<RunSettings, ErrorInfo> {
-    if start
-        .options
+    let names_tools = start
+        .settings
         .tools
-        .as_ref()
-        .is_some_and(|tools| !tools.is_empty())
-    {
+        .as_set()
+        .is_some_and(|tools| !tools.is_empty());
+    if names_tools {
         return Err(invalid("tools: a call has none; start a run instead"));
     }
     if start.after_sequence.is_some()
@@ -39,7 +39,7 @@ pub(super) fn settings(
     settings.options.max_turns = Some(if has_schema { 2 } else { 1 });
     settings.enable_memory = Some(false);
     settings.auto_execute_tools = None;
-    if start.agent.preset.is_none() {
+    if !start.settings.preset.is_set() {
         settings.system_prompt.get_or_insert_default();
     }
     Ok(settings)

@@ -57,8 +57,8 @@ impl Runtime {
             Some(content) => Some(files.fit(content, &limits).await?),
             None => None,
         };
-        let mut given = Vec::with_capacity(start.options.messages.len());
-        for message in &mut start.options.messages {
+        let mut given = Vec::with_capacity(start.messages.len());
+        for message in &mut start.messages {
             given.push(
                 files
                     .fit(std::mem::take(&mut message.content), &limits)
@@ -96,7 +96,7 @@ impl Runtime {
         if let Some(content) = message {
             start.message = Some(files.save(content, source, &provenance, ids).await?);
         }
-        for (message, content) in start.options.messages.iter_mut().zip(given) {
+        for (message, content) in start.messages.iter_mut().zip(given) {
             message.content = files.save(content, source, &provenance, ids).await?;
         }
         Ok(stored)
@@ -116,13 +116,8 @@ impl Runtime {
 }
 
 fn contents(start: &RunRequest) -> impl Iterator<Item = &MessageContent> {
-    start.message.iter().chain(
-        start
-            .options
-            .messages
-            .iter()
-            .map(|message| &message.content),
-    )
+    let messages = start.messages.iter().map(|message| &message.content);
+    start.message.iter().chain(messages)
 }
 
 /// Returns the text of a task: that of its message, or the description of its first file.

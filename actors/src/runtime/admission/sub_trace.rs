@@ -18,27 +18,20 @@ pub(super) fn check(
             "{what} cannot be changed on the trace of a sub-agent"
         )))
     };
-    if start
-        .agent
-        .preset
-        .as_ref()
-        .is_some_and(|preset| *preset != before.settings.agent_type)
-    {
-        return unchangeable("agent_type");
+    let wanted_preset = start.settings.preset.as_set();
+    if wanted_preset.is_some_and(|preset| *preset != before.settings.agent_type) {
+        return unchangeable(RunSetting::Preset.as_str());
     }
-    if start.driven || start.agent.mode.is_some_and(|mode| mode != RunMode::Normal) {
-        return unchangeable("mode");
+    let wanted_mode = start.settings.mode.as_set();
+    if start.driven || wanted_mode.is_some_and(|mode| *mode != RunMode::Normal) {
+        return unchangeable(RunSetting::Mode.as_str());
     }
-    for (setting, name) in [
-        (RunSetting::Preset, "agent_type"),
-        (RunSetting::Mode, "mode"),
-        (RunSetting::Tools, "tools"),
-    ] {
-        if start.reset_settings.contains(&setting) {
-            return unchangeable(name);
+    for setting in [RunSetting::Preset, RunSetting::Mode, RunSetting::Tools] {
+        if start.settings.is_reset(setting) {
+            return unchangeable(setting.as_str());
         }
     }
-    let Some(wanted) = &start.options.tools else {
+    let Some(wanted) = start.settings.tools.as_set() else {
         return Ok(());
     };
     let allowed = before.settings.options.tools.as_ref();

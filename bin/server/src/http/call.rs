@@ -10,7 +10,7 @@ use axum::{
 use soong::{
     ErrorCode,
     protocol::{
-        RunMode,
+        RunMode, Setting,
         api::{CallQuery, StartBody},
     },
 };
@@ -47,12 +47,12 @@ pub(super) async fn call(
             "session_id, trace_id: not allowed here, because a call has a session of its own",
         ));
     }
-    if body.mode.is_some_and(|mode| mode != Some(RunMode::Call)) {
+    if !matches!(body.mode, Setting::Inherit | Setting::Set(RunMode::Call)) {
         return Err(validation_error(
             "mode: not allowed here, because it is always `call`",
         ));
     }
-    body.mode = Some(Some(RunMode::Call));
+    body.mode = Setting::Set(RunMode::Call);
     let accepted = start_run(&access, body).await?;
     let status = StatusCode::ACCEPTED;
     let Some(wait_s) = wait_s else {

@@ -6,14 +6,12 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use soong::{
-    AgentOptions, ChildSpec, ErrorCode, ErrorInfo, EventStream, RunHandle, RunRequest, RunSetting,
-    SessionSpec,
+    ChildSpec, ErrorCode, ErrorInfo, EventStream, RunHandle, RunRequest, SessionSpec,
     protocol::{
         ChildMode, Reflection, Role, RunId, RunOptions, RunPermissions, RunStatus, SessionId,
         TraceId,
         api::{
-            Accepted, ChildrenBody, ChildrenView, IfBusy, ReflectBody, RunWithOutcome,
-            SettingUpdate, StartBody,
+            Accepted, ChildrenBody, ChildrenView, IfBusy, ReflectBody, RunWithOutcome, StartBody,
             operation::{
                 AddChildren, CancelRun, ReadRun, ReflectOnTrace, ResumeTrace, StartRun, StopTrace,
             },
@@ -146,22 +144,9 @@ pub(super) async fn start_run(
     Ok(accepted(&run, status))
 }
 
-/// Returns the settings that a client sets, and collects the ones that it resets.
-struct SettingReader<'a> {
-    reset: &'a mut Vec<RunSetting>,
-}
-
-impl SettingReader<'_> {
-    fn value<T>(&mut self, given: SettingUpdate<T>, setting: RunSetting) -> Option<T> {
-        if matches!(given, Some(None)) {
-            self.reset.push(setting);
-        }
-        given.flatten()
-    }
-}
-
 /// Translates the body of a start. In OpenAI's format, the last message is the prompt.
 fn run_request(mut request: StartBody) -> RunRequest {
+    let settings = request.take_settings();
     let has_prompt = request
         .messages
         .last()
@@ -170,30 +155,6 @@ fn run_request(mut request: StartBody) -> RunRequest {
         Some(prompt) => Some(prompt.into()),
         None if has_prompt => request.messages.pop().map(|message| message.content),
         None => None,
-    };
-    let mut reset = Vec::new();
-    let mut settings = SettingReader { reset: &mut reset };
-    let agent = AgentOptions {
-        mode: settings.value(request.mode, RunSetting::Mode),
-        preset: settings.value(request.agent_type, RunSetting::Preset),
-        model: settings.value(request.model, RunSetting::Model),
-        system_prompt: settings.value(request.system_prompt, RunSetting::SystemPrompt),
-        temperature: settings.value(request.temperature, RunSetting::Temperature),
-        llm_params: settings.value(request.llm_params, RunSetting::LlmParams),
-        auto_execute_tools: settings
-            .value(request.auto_execute_tools, RunSetting::AutoExecuteTools),
-        enable_memory: settings.value(request.enable_memory, RunSetting::EnableMemory),
-    };
-    let options = RunOptions {
-        max_turns: settings.value(request.max_turns, RunSetting::MaxIterations),
-        tools: settings.value(request.tools, RunSetting::Tools),
-        messages: request.messages,
-        skills: settings.value(request.skills, RunSetting::Skills),
-        expected_output_schema: request.expected_output_schema,
-        budget: settings
-            .value(request.budget, RunSetting::Budget)
-            .unwrap_or_default(),
-        timeout_ms: request.timeout_ms,
     };
     RunRequest {
         message,
@@ -205,15 +166,16 @@ fn run_request(mut request: StartBody) -> RunRequest {
             allow_home_project: request.allow_home_project,
         },
         sub_trace: request.trace_id,
-        agent,
-        options,
+        settings,
+        messages: request.messages,
+        expected_output_schema: request.expected_output_schema,
+        timeout_ms: request.timeout_ms,
         permissions: RunPermissions {
             allow: request.allow,
             deny: request.deny,
             mode: request.permission_mode,
             unattended: request.unattended,
         },
-        reset_settings: reset,
         after_sequence: request.after_sequence,
         reject_if_busy: request.if_busy == Some(IfBusy::Reject),
         driven: false,

@@ -190,7 +190,7 @@ pub(super) enum ChatInput {
     Retry,
     New,
     /// Change a setting of the next runs.
-    Set(Setting),
+    Set(ChatSetting),
     /// Summarize the conversation before the next message.
     Compact,
     /// `None`: print the permission mode.
@@ -244,13 +244,13 @@ pub(super) enum LocalCommand {
 
 /// A setting of the next runs.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Setting {
+pub(super) enum ChatSetting {
     Mode(RunMode),
     Model(String),
     Effort(Effort),
 }
 
-impl Setting {
+impl ChatSetting {
     /// Parses the value of `/mode`, `/model` or `/effort`. The error is a message for the user.
     fn of(name: &str, value: &str) -> Result<Self, String> {
         match (name, value) {
@@ -315,7 +315,7 @@ impl ChatInput {
                 None => Self::Invalid("use /permissions plan, ask, edits or all".to_owned()),
             },
             ("mode" | "model" | "effort", value) => {
-                Setting::of(name, value).map_or_else(Self::Invalid, Self::Set)
+                ChatSetting::of(name, value).map_or_else(Self::Invalid, Self::Set)
             }
             ("resume", "") => {
                 Self::Invalid("give a session: /resume SESSION; /sessions lists them".to_owned())
@@ -413,11 +413,11 @@ mod tests {
             ("/retry", ChatInput::Retry),
             (
                 "/mode orchestrator",
-                ChatInput::Set(Setting::Mode(RunMode::Orchestrator)),
+                ChatInput::Set(ChatSetting::Mode(RunMode::Orchestrator)),
             ),
             (
                 "/mode   normal ",
-                ChatInput::Set(Setting::Mode(RunMode::Normal)),
+                ChatInput::Set(ChatSetting::Mode(RunMode::Normal)),
             ),
             ("/rewind 5", ChatInput::Move(HeadMove::Rewind(Some(5)))),
             ("/rewind", ChatInput::Move(HeadMove::Rewind(None))),
@@ -432,11 +432,11 @@ mod tests {
             ("/fork 5 ", ChatInput::Move(HeadMove::Fork(Some(5)))),
             (
                 "/model gpt-4.1",
-                ChatInput::Set(Setting::Model("gpt-4.1".to_owned())),
+                ChatInput::Set(ChatSetting::Model("gpt-4.1".to_owned())),
             ),
             (
                 "/effort high",
-                ChatInput::Set(Setting::Effort(Effort::High)),
+                ChatInput::Set(ChatSetting::Effort(Effort::High)),
             ),
             ("/resume s 1", ChatInput::Resume("s 1".to_owned())),
             ("/clear", ChatInput::Local(LocalCommand::Clear)),

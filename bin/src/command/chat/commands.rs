@@ -4,11 +4,11 @@
 
 use std::path::PathBuf;
 
-use soong::protocol::Session;
+use soong::protocol::{Session, Setting};
 use soong_tui::{attention, format, markdown::PageFormat, text};
 
 use super::{
-    chat_input::{SESSION, Setting, help},
+    chat_input::{ChatSetting, SESSION, help},
     conversation::{Conversation, NO_MESSAGES},
     header::terminal_title,
     shell,
@@ -136,12 +136,8 @@ impl Conversation<'_> {
         let home = self.context.home()?;
         let settings = config::read(&self.context.global, &home)?;
         let models = settings.models(&self.context.environment);
-        let name = self
-            .next_request
-            .model
-            .as_ref()
-            .and_then(Option::as_deref)
-            .unwrap_or("default");
+        let selected = self.next_request.model.as_set();
+        let name = selected.map_or("default", String::as_str);
         let (_, profile) = models.profile(name)?;
         let window = models
             .limits(&profile, &home, &self.context.environment)
@@ -221,20 +217,20 @@ impl Conversation<'_> {
     }
 
     /// Changes a setting of the next runs.
-    pub(super) fn set(&mut self, setting: Setting) -> Result<(), Failure> {
+    pub(super) fn set(&mut self, setting: ChatSetting) -> Result<(), Failure> {
         let next = &mut self.next_request;
         match setting {
-            Setting::Effort(effort) => {
+            ChatSetting::Effort(effort) => {
                 self.effort = Some(effort);
                 print::line(&format!("effort set to {}", effort.as_str()))
             }
-            Setting::Mode(mode) => {
-                next.mode = Some(Some(mode));
+            ChatSetting::Mode(mode) => {
+                next.mode = Setting::Set(mode);
                 print::line(&format!("mode set to {}", mode.as_str()))
             }
-            Setting::Model(model) => {
+            ChatSetting::Model(model) => {
                 print::line(&format!("model set to {}", text::safe_line(&model)))?;
-                next.model = Some(Some(model));
+                next.model = Setting::Set(model);
                 Ok(())
             }
         }

@@ -10,7 +10,7 @@ use std::{
 
 use soong::{
     ErrorCode,
-    protocol::{Effort, PermissionMode, SessionId, api::StartBody},
+    protocol::{Effort, PermissionMode, SessionId, Setting, api::StartBody},
 };
 use soong_client::Client;
 use soong_tui::{
@@ -475,7 +475,7 @@ impl Conversation<'_> {
                 let params = async |client: &Client| {
                     continued::params_with_effort(client, request, effort).await
                 };
-                Some(Some(runtime_session.request(params).await?))
+                Setting::Set(runtime_session.request(params).await?)
             }
             None => self.next_request.llm_params.clone(),
         };

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use soong::protocol::{
-    PermissionMode, RunMode, SessionId, TraceId,
+    PermissionMode, RunMode, SessionId, Setting, TraceId,
     api::operation::{ReadSession, ReadTrace},
 };
 use soong_tui::{markdown::PageFormat, terminal::TextStyle, text};
@@ -113,7 +113,7 @@ impl Conversation<'_> {
         let home = self.context.environment.user_home();
         let header = Header {
             model: model.as_deref(),
-            mode: Some(request.mode.unwrap_or(last_mode).unwrap_or(RunMode::Normal)),
+            mode: Some(request.mode.resolve(last_mode).unwrap_or(RunMode::Normal)),
             permissions: self.permission_mode(),
             project,
             home: home.as_deref(),
@@ -139,8 +139,12 @@ impl Conversation<'_> {
     /// which a new agent type or model replaces.
     fn model(&self, last: Option<&str>) -> Option<String> {
         let request = &self.next_request;
-        let last = last.filter(|_| request.agent_type.is_none());
-        let selected = request.model.as_ref().map_or(last, Option::as_deref);
+        let last = last.filter(|_| request.preset.is_inherited());
+        let selected = match &request.model {
+            Setting::Inherit => last,
+            Setting::Reset => None,
+            Setting::Set(model) => Some(model.as_str()),
+        };
         match selected {
             Some(model) if model != "default" => Some(model.to_owned()),
             // A server may have another default.

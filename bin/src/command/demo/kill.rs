@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 use soong::protocol::{
-    Event, EventRecord, ModelEvent, Run, RunMode, SessionId, ToolEvent, api::StartBody,
+    Event, EventRecord, ModelEvent, Run, RunMode, SessionId, Setting, ToolEvent, api::StartBody,
 };
 use soong_storage::store::{Reader, TraceFilter};
 use soong_tui::{format, terminal::TextStyle};
@@ -171,7 +171,7 @@ async fn resume(demo: &Demo<'_>, session: &SessionId) -> Result<(), Failure> {
     let mut runtime_session =
         RuntimeSession::exclusive(demo.context, demo.home, || demo.builder()).await?;
     let session_id = Some(session.to_string());
-    let mode = Some(Some(RunMode::Orchestrator));
+    let mode = Setting::Set(RunMode::Orchestrator);
     let request = StartBody {
         session_id,
         mode,
