@@ -5,8 +5,8 @@
 //! 1. An input arrives in the mailbox of the [run's actor](actor::RunActor): a [`RunMsg`] with
 //!    [`RunInput`], such as the results of the last turn.
 //! 2. The actor passes all waiting inputs to the state machine, one at a time ([`step::run_step`]).
-//!    The machine does no I/O. It changes its [state](machine::state::RunState), and returns a
-//!    [step](machine::effect::Step): rows to write, and effects.
+//!    The machine does no I/O. It changes its [state](machine::RunState), and returns a
+//!    [step](machine::Step): rows to write, and effects.
 //! 3. The turn opens in [`turn`](machine::turn): the prompt is built, with the results of children
 //!    that a program asked to have delivered. If the prompt is too long, a summary is requested
 //!    first. The step contains `context_built`, `model_started` and the effect

@@ -35,12 +35,12 @@ use crate::{
         approvals::Approvals,
         debug_artifacts::DebugArtifacts,
         machine::{
+            RunState,
             ending::Ending,
             errors,
             input::{ChildInput, EndInput, ResumeReason, RunInput, ToolInput},
             outcome,
             spec::RunSpec,
-            state::RunState,
             view::stall_timeout_ms,
         },
         message::{LoadedRun, RunMsg, RunStart, SubAgentMsg},

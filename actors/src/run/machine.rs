@@ -1,4 +1,7 @@
 //! The state machine of a run: computes the consequences of one input, without I/O.
+//!
+//! Its types are here, because every part of it changes them. Elsewhere: how an event changes the
+//! state (`machine/state.rs`), which input has which consequences (`machine/transition.rs`).
 
 pub(super) mod budget;
 mod callbacks;
@@ -27,3 +30,73 @@ pub(super) mod tools;
 pub(super) mod transition;
 pub(super) mod turn;
 pub(super) mod view;
+
+use std::sync::Arc;
+
+use soong_protocol::{GoalTree, RunId, Timestamp, Write};
+
+use crate::{
+    budget::BudgetAccount,
+    run::machine::{
+        effect::Effect,
+        spec::RunSpec,
+        state::{
+            answer::AnswerState,
+            children::SubAgents,
+            compaction::CompactionState,
+            conversation::{Conversation, TurnState},
+            documents::DocumentState,
+            phase::{EndState, Phase, StartState},
+            reflection::ReflectionState,
+            repetition::Repetition,
+            usage::{Times, Usage},
+            waiting::Waiting,
+        },
+    },
+};
+
+/// The complete state of a run.
+pub(crate) struct RunState {
+    spec: Arc<RunSpec>,
+    phase: Phase,
+    start: StartState,
+    end: EndState,
+    conversation: Conversation,
+    turn: TurnState,
+    compaction: CompactionState,
+    goals: GoalTree,
+    sub_agents: SubAgents,
+    usage: Usage,
+    clock: Times,
+    waiting: Waiting,
+    answer: AnswerState,
+    edited_documents: DocumentState,
+    /// State of a reflecting run, from the first message of its side branch on.
+    reflection: Option<ReflectionState>,
+    repetition: Repetition,
+}
+
+/// Time, ids and budget for one transition.
+pub(crate) struct StepContext<'a> {
+    pub(crate) now: Timestamp,
+    /// Active time by the run's clock, in milliseconds; 0 if no actor of this process executed the
+    /// run.
+    pub(crate) used_ms: u64,
+    pub(crate) new_run_id: &'a mut dyn FnMut() -> RunId,
+    /// The budget that the run draws on; `None` if nothing limits it.
+    pub(crate) budget: Option<&'a BudgetAccount>,
+}
+
+/// A transition in progress: the state, and the step so far.
+struct Transition<'a, 'n> {
+    state: &'a mut RunState,
+    context: &'a mut StepContext<'n>,
+    step: Step,
+}
+
+/// Result of a transition: records to append, and effects to perform once they are durable.
+#[derive(Debug, Default)]
+pub(crate) struct Step {
+    pub(crate) writes: Vec<Write>,
+    pub(crate) effects: Vec<Effect>,
+}

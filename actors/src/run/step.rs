@@ -5,7 +5,7 @@ use soong_protocol::RunId;
 use crate::{
     clock::now,
     run::{
-        machine::{effect::Step, input::RunInput, state::RunState, transition::StepContext},
+        machine::{RunState, Step, StepContext, input::RunInput},
         registry::entry::RunEntry,
     },
 };

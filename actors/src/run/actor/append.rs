@@ -15,7 +15,7 @@ use soong_storage::{
 };
 
 use super::{RunActor, RunActorState, state::FailedAppend};
-use crate::run::{machine::state::RunState, message::RunMsg};
+use crate::run::{machine::RunState, message::RunMsg};
 
 /// Delay before a refused append is retried: initial and maximum. It doubles with each retry.
 const STORAGE_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));

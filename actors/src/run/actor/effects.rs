@@ -11,12 +11,12 @@ use soong_storage::fault::FaultPoint;
 use crate::run::{
     actor::{RunActor, RunActorState, time_limit::watch_time},
     machine::{
+        RunState,
         effect::{
             ArtifactEffect, ChildEffect, Effect, HookEffect, MemoryEffect, ModelEffect,
             ToolCallEffect,
         },
         input::{ChildInput, ModelInput, RunInput, ToolInput},
-        state::RunState,
     },
     message::{RunMsg, SubAgentMsg},
     tasks::callbacks::AgentStep,

@@ -15,7 +15,7 @@ use crate::{
     actor_base::Lifetime,
     run::{
         actor::{RunActor, RunActorState},
-        machine::state::RunState,
+        machine::RunState,
         message::RunMsg,
         registry::{RunRegistry, entry::RunEntry},
     },

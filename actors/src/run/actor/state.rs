@@ -15,9 +15,9 @@ use crate::{
     run::{
         clock::ClockPause,
         machine::{
+            RunState,
             effect::{ChildEffect, Effect, ToolCallEffect},
             input::{ResumeReason, RunInput},
-            state::RunState,
         },
         message::SpawnReply,
         tasks::RunTasks,

@@ -13,10 +13,7 @@ use super::{RunActor, RunActorState};
 use crate::{
     fault::Faults,
     run::{
-        machine::{
-            replay::StoredRun,
-            state::{RunState, comparison::differences},
-        },
+        machine::{RunState, replay::StoredRun, state::comparison::differences},
         tasks::load::read_stored,
     },
 };

@@ -8,7 +8,7 @@ use soong_protocol::{BudgetDimension, BudgetEvent, EndReason, ErrorInfo, RunStat
 
 use crate::{
     budget::{self, LimitStatus},
-    run::machine::{ending::Ending, state::RunState, transition::Transition},
+    run::machine::{RunState, Transition, ending::Ending},
 };
 
 impl RunState {

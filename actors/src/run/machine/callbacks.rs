@@ -15,14 +15,11 @@ use soong_protocol::{
 use crate::{
     callback::{AfterResult, BeforeResult, Reports},
     run::machine::{
+        RunState, Transition,
         effect::{Effect, HookEffect},
         ending::Ending,
         input::AgentCallbackResult,
-        state::{
-            RunState,
-            phase::{EndCheck, Phase},
-        },
-        transition::Transition,
+        state::phase::{EndCheck, Phase},
     },
 };
 

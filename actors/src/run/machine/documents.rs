@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use soong_protocol::{ArtifactEvent, ArtifactRef, EndReason, FlushFailure, RefKind, RunStatus};
 
 use crate::run::machine::{
-    ending::Ending,
-    errors::documents_not_stored,
-    state::{RunState, phase::Phase},
+    RunState, ending::Ending, errors::documents_not_stored, state::phase::Phase,
 };
 
 impl RunState {

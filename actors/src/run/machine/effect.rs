@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use soong_protocol::{
     Collaborator, ErrorInfo, GoalId, Message, PermissionId, Run, RunId, Timestamp, ToolSpec,
-    TraceId, Write,
+    TraceId,
 };
 
 use crate::{hook::HookPoint, memory::Changes, run::machine::inline::InlineLimits};
@@ -199,11 +199,4 @@ pub(crate) struct OversizedResults {
     pub(crate) full_text: String,
     /// The text with shortened summaries, for the model.
     pub(crate) shortened_text: String,
-}
-
-/// Result of a transition: records to append, and effects to perform once they are durable.
-#[derive(Debug, Default)]
-pub(crate) struct Step {
-    pub(crate) writes: Vec<Write>,
-    pub(crate) effects: Vec<Effect>,
 }

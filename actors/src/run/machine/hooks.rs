@@ -10,10 +10,10 @@ use soong_protocol::{EndReason, HookEvent, MessageOrigin, Role};
 use crate::{
     hook::{HookPoint, HookResult},
     run::machine::{
+        Transition,
         effect::{Effect, HookEffect},
         errors::repeated_answers,
         state::phase::{EndCheck, Phase},
-        transition::Transition,
     },
 };
 

@@ -12,9 +12,9 @@ use soong_protocol::{
 use crate::{
     budget::Consumed,
     run::machine::{
+        RunState, Transition,
         input::Used,
-        state::{self, RunState, naming::Naming, phase::Phase, usage::LostCall},
-        transition::Transition,
+        state::{self, naming::Naming, phase::Phase, usage::LostCall},
     },
 };
 

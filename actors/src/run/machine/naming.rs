@@ -14,10 +14,10 @@ use soong_text::{on_one_line, shorten, strip_invisible};
 use crate::{
     context::{count_estimate, is_summary, naming_request},
     run::machine::{
+        RunState, Transition,
         effect::{AuxiliaryCall, Effect, ModelEffect},
         input::{AuxiliaryAnswer, Used, usage_and_cost},
-        state::{RunState, conversation::Conversation, naming::Naming},
-        transition::Transition,
+        state::{conversation::Conversation, naming::Naming},
     },
 };
 

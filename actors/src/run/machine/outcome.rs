@@ -17,10 +17,11 @@ use soong_text::{on_one_line, shorten};
 use crate::{
     actor_tree::RunEnd,
     run::machine::{
+        RunState,
         ending::Ending,
         errors::schema_mismatch,
         inline::{head, reference_text},
-        state::{RunState, phase::Phase},
+        state::phase::Phase,
     },
 };
 

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use soong_protocol::{Message, PermissionEvent, PermissionMode};
 
 use crate::run::machine::{
+    RunState, Transition,
     effect::{Effect, ToolCallEffect},
-    state::RunState,
-    transition::Transition,
 };
 
 /// Heading of the section of a context update that names the mode.

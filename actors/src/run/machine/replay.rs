@@ -19,9 +19,10 @@ use soong_protocol::{
 use soong_tool::ToolOutput;
 
 use crate::run::machine::{
+    RunState,
     rewind::RewindPlan,
     spec::RunSpec,
-    state::{RunState, phase::Phase, repetition::Repetition},
+    state::{phase::Phase, repetition::Repetition},
 };
 
 /// The stored rows from which a run is rebuilt.

@@ -40,6 +40,7 @@ use soong_protocol::{
 };
 
 use crate::run::machine::{
+    RunState,
     ending::Ending,
     errors::{answer_truncated, content_refused, schema_mismatch, window_full},
     output_schema::matching_text,
@@ -52,7 +53,6 @@ use crate::run::machine::{
         conversation::{Conversation, TurnState},
         documents::DocumentState,
         phase::{EndCheck, EndState, Phase, StartState},
-        reflection::ReflectionState,
         repetition::{RepeatedCall, Repetition},
         usage::{Times, Usage},
         waiting::Waiting,
@@ -64,27 +64,6 @@ use crate::run::machine::{
 const POLLING_MS: u64 = 5_000;
 /// Maximum number of failed summaries that are carried over into the next turn.
 const MAX_CARRIED_OVER_FAILURES: u32 = 2;
-
-/// The complete state of a run.
-pub(crate) struct RunState {
-    pub(super) spec: Arc<RunSpec>,
-    pub(super) phase: Phase,
-    pub(super) start: StartState,
-    pub(super) end: EndState,
-    pub(super) conversation: Conversation,
-    pub(super) turn: TurnState,
-    pub(super) compaction: CompactionState,
-    pub(super) goals: GoalTree,
-    pub(super) sub_agents: SubAgents,
-    pub(super) usage: Usage,
-    pub(super) clock: Times,
-    pub(super) waiting: Waiting,
-    pub(super) answer: AnswerState,
-    pub(super) edited_documents: DocumentState,
-    /// State of a reflecting run, from the first message of its side branch on.
-    pub(super) reflection: Option<ReflectionState>,
-    pub(super) repetition: Repetition,
-}
 
 impl RunState {
     /// Creates the state of a run on an empty trace.

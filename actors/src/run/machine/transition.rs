@@ -18,14 +18,14 @@ use std::sync::Arc;
 use soong_model::Completion;
 use soong_protocol::{
     AnswerCheck, ChildResult, EndReason, ErrorInfo, Event, EventDraft, GoalEvent, Message,
-    MessageContent, MessageEvent, MessageOrigin, ModelEvent, Role, RunEvent, RunId, Timestamp,
-    Usage, Write,
+    MessageContent, MessageEvent, MessageOrigin, ModelEvent, Role, RunEvent, RunId, Usage, Write,
 };
 
 use crate::{
-    budget::{self, BudgetAccount, LimitStatus},
+    budget::{self, LimitStatus},
     run::machine::{
-        effect::{ChildEffect, Effect, Step, ToolCallEffect},
+        RunState, Step, StepContext, Transition,
+        effect::{ChildEffect, Effect, ToolCallEffect},
         errors,
         inline::preview,
         input::{
@@ -33,27 +33,9 @@ use crate::{
             SummaryInput, ToolInput, Used, usage_and_cost,
         },
         spec::ModelSpec,
-        state::{RunState, phase::Phase},
+        state::phase::Phase,
     },
 };
-
-/// Time, ids and budget for one transition.
-pub(crate) struct StepContext<'a> {
-    pub(crate) now: Timestamp,
-    /// Active time by the run's clock, in milliseconds; 0 if no actor of this process executed the
-    /// run.
-    pub(crate) used_ms: u64,
-    pub(crate) new_run_id: &'a mut dyn FnMut() -> RunId,
-    /// The budget that the run draws on; `None` if nothing limits it.
-    pub(crate) budget: Option<&'a BudgetAccount>,
-}
-
-/// A transition in progress: the state, and the step so far.
-pub(super) struct Transition<'a, 'n> {
-    pub(super) state: &'a mut RunState,
-    pub(super) context: &'a mut StepContext<'n>,
-    pub(super) step: Step,
-}
 
 impl RunState {
     /// Handles one input. An input that arrives after the end has no effect.

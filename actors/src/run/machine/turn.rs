@@ -18,11 +18,12 @@ use soong_protocol::{
 use crate::{
     context::{SizedMessage, goals_to_omit, prune},
     run::machine::{
+        RunState, Transition,
         effect::{Effect, ModelCall, ModelEffect},
         input::{Used, usage_and_cost},
         permission_mode,
-        state::{RunState, conversation::Conversation, phase::Phase},
-        transition::{Transition, to_u64},
+        state::{conversation::Conversation, phase::Phase},
+        transition::to_u64,
     },
 };
 

@@ -3,8 +3,8 @@
 use crate::{
     actor_tree::ActorRun,
     run::machine::{
-        outcome,
-        state::{RunState, calls::CallState, phase::Phase},
+        RunState, outcome,
+        state::{calls::CallState, phase::Phase},
         tools::is_spawning_tool,
     },
 };

@@ -21,11 +21,11 @@ use crate::{
     journal::JournalHandle,
     run::{
         machine::{
+            RunState,
             ending::Ending,
             input::{EndInput, RunInput},
             lost_calls::excused_consumption,
             outcome::{RunOutcome, run_outcome},
-            state::RunState,
         },
         registry::{
             RunRegistry,

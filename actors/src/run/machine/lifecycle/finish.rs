@@ -16,11 +16,11 @@ use soong_protocol::{
 };
 
 use crate::run::machine::{
+    Transition,
     effect::{ArtifactEffect, Effect},
     ending::Ending,
     outcome,
     state::phase::Phase,
-    transition::Transition,
 };
 
 impl Transition<'_, '_> {

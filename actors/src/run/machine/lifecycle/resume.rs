@@ -7,9 +7,10 @@
 use soong_protocol::{CollaboratorStatus, ErrorCode, ErrorInfo, ModelEvent, RunEvent};
 
 use crate::run::machine::{
+    Transition,
     input::{ResumeReason, usage_and_cost},
     state::phase::Phase,
-    transition::{Transition, to_u64},
+    transition::to_u64,
 };
 
 impl Transition<'_, '_> {

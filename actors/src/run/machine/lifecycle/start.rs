@@ -17,13 +17,13 @@ use soong_protocol::{
 };
 
 use crate::run::machine::{
+    Transition,
     effect::{ArtifactEffect, Effect},
     errors::call_interrupted,
     outcome,
     rewind::RewindPlan,
     state::phase::Phase,
     tools::is_spawning_tool,
-    transition::Transition,
 };
 
 impl Transition<'_, '_> {

@@ -13,11 +13,11 @@ use crate::{
     context::{SizedMessage, conversation_text, count_estimate, is_summary},
     memory::{experiences_in, reflection_prompt, reflection_question},
     run::machine::{
+        RunState, Transition,
         effect::{AuxiliaryCall, Effect, ModelEffect, ReflectionCall},
         input::{ReflectionResult, Used, usage_and_cost},
         spec::AuxiliaryModel,
-        state::{RunState, compaction::PendingCompaction, phase::Phase},
-        transition::Transition,
+        state::{compaction::PendingCompaction, phase::Phase},
     },
 };
 

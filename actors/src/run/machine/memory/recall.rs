@@ -6,10 +6,10 @@
 use soong_protocol::{ErrorCode, ErrorInfo, MemoryEvent, ModelCallKind, Tags, Usage};
 
 use crate::run::machine::{
+    RunState, Transition,
     effect::{Effect, MemoryEffect},
     input::RecallResult,
-    state::{RunState, phase::Phase},
-    transition::Transition,
+    state::phase::Phase,
 };
 
 impl RunState {

@@ -15,9 +15,9 @@ use crate::{
     context::conversation_text,
     memory::{Changes, experiences_in, read_reflection},
     run::machine::{
+        RunState, Transition,
         effect::{Effect, MemoryEffect},
-        state::{RunState, phase::Phase, reflection::ReflectionState},
-        transition::Transition,
+        state::{phase::Phase, reflection::ReflectionState},
     },
 };
 

@@ -21,19 +21,21 @@ use std::{
 
 use soong_protocol::TraceId;
 
-use crate::run::machine::state::{
+use crate::run::machine::{
     RunState,
-    answer::AnswerState,
-    calls::{CallState, OpenCall, OpenCalls},
-    children::{Child, GoalChildren, SubAgents},
-    compaction::CompactionState,
-    conversation::{Conversation, TurnState},
-    documents::DocumentState,
-    open_model_calls::OpenModelCalls,
-    phase::{EndCheck, EndState, Phase, StartState},
-    reflection::ReflectionState,
-    usage::Usage,
-    waiting::Waiting,
+    state::{
+        answer::AnswerState,
+        calls::{CallState, OpenCall, OpenCalls},
+        children::{Child, GoalChildren, SubAgents},
+        compaction::CompactionState,
+        conversation::{Conversation, TurnState},
+        documents::DocumentState,
+        open_model_calls::OpenModelCalls,
+        phase::{EndCheck, EndState, Phase, StartState},
+        reflection::ReflectionState,
+        usage::Usage,
+        waiting::Waiting,
+    },
 };
 
 /// A value of each compared field, by name.

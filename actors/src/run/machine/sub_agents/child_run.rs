@@ -7,9 +7,7 @@ use soong_protocol::{
     Stats, Usd,
 };
 
-use crate::run::machine::{
-    input::ChildRequest, spec::RunSpec, state::phase::Phase, transition::Transition,
-};
+use crate::run::machine::{Transition, input::ChildRequest, spec::RunSpec, state::phase::Phase};
 
 /// Maximum length of the name of a sub-agent without its number, in characters.
 const MAX_NAME_CHARS: usize = 32;

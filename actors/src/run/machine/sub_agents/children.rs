@@ -9,14 +9,11 @@ use soong_protocol::{
 };
 
 use crate::run::machine::{
+    RunState, Transition,
     effect::{ChildEffect, Effect},
     inline::preview,
     outcome::{self, ended_collaborator},
-    state::{
-        RunState,
-        children::{Child, task_hash},
-    },
-    transition::Transition,
+    state::children::{Child, task_hash},
 };
 
 /// Minimum interval between two updates of a child's goal to its parent, in milliseconds (SUB-8).

@@ -9,13 +9,13 @@
 use soong_protocol::{Collaborator, ErrorCode, ErrorInfo, Run, SubAgentEvent};
 
 use crate::run::machine::{
+    Transition,
     effect::{ChildEffect, Effect, RequestedChild},
     errors::run_has_ended,
     input::{ChildRequest, SpawnRequest},
     outcome::one_line,
     state::{children::task_hash, phase::Phase},
     sub_agents::spawn::{Requester, validation_error},
-    transition::Transition,
 };
 
 impl Transition<'_, '_> {

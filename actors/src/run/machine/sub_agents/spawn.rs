@@ -20,12 +20,12 @@ use soong_text::{on_one_line, shorten};
 use soong_tool::ChildSpec;
 
 use crate::run::machine::{
+    Transition,
     effect::{ChildEffect, Effect, ToolCallEffect},
     input::ChildRequest,
     outcome,
     output_schema::OutputSchema,
     tools::OneOrMany,
-    transition::Transition,
 };
 
 /// Messages for all children, or a list for each child.

@@ -18,13 +18,10 @@ use soong_protocol::{
 };
 
 use crate::run::machine::{
+    RunState, Transition,
     effect::{Effect, ToolCallEffect},
     inline::preview,
-    state::{
-        RunState,
-        calls::{Approval, CallState},
-    },
-    transition::Transition,
+    state::calls::{Approval, CallState},
 };
 
 impl RunState {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use soong_protocol::{CollaboratorStatus, ErrorCode, ErrorInfo, GoalEvent, GoalStatus};
 use soong_tool::{ToolOutput, ToolResult};
 
-use crate::run::machine::{tools::OneOrMany, transition::Transition};
+use crate::run::machine::{Transition, tools::OneOrMany};
 
 #[derive(Deserialize)]
 struct GoalArguments {

@@ -19,17 +19,16 @@ use soong_protocol::{
 use soong_tool::{ToolOutput, ToolResult};
 
 use crate::run::machine::{
+    RunState, Transition,
     effect::{Effect, ToolCallEffect},
     errors::run_has_ended,
     input::QuestionRequest,
     outcome::one_line,
     state::{
-        RunState,
         calls::{CallState, OpenCall},
         phase::Phase,
     },
     tools::is_internal_tool,
-    transition::Transition,
 };
 
 /// Value of `for` in a `waiting` event if the run waits for an answer, or for an answer and a

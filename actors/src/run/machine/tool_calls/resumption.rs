@@ -5,6 +5,7 @@
 use soong_protocol::ToolCall;
 
 use crate::run::machine::{
+    Transition,
     effect::{Effect, ToolCallEffect},
     errors::call_interrupted,
     state::{
@@ -12,7 +13,6 @@ use crate::run::machine::{
         phase::Phase,
     },
     tools::{is_internal_tool, is_spawning_tool},
-    transition::Transition,
 };
 
 impl Transition<'_, '_> {

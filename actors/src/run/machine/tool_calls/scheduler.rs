@@ -17,6 +17,7 @@ use crate::{
     callback::Reports,
     hook::HookPoint,
     run::machine::{
+        Transition,
         effect::{ChildEffect, Effect, OversizedResults, ToolCallEffect, ToolCallRequest},
         errors::{repeated_calls, repeated_texts},
         inline::preview,
@@ -27,7 +28,6 @@ use crate::{
             repetition::{self, RepeatedCall},
         },
         tools::{changes_only_artifacts, is_internal_tool, is_spawning_tool},
-        transition::Transition,
     },
 };
 

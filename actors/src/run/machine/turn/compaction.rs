@@ -24,15 +24,14 @@ use crate::{
         plain_summary, plan_compaction, saves_too_little, summary_message, summary_request,
     },
     run::machine::{
+        RunState, Transition,
         effect::{AuxiliaryCall, Effect, ModelEffect, ReflectionCall},
         inline::InlineLimits,
         input::{AuxiliaryAnswer, Used, usage_and_cost},
         state::{
-            RunState,
             compaction::{CompactionState, PendingCompaction},
             phase::Phase,
         },
-        transition::Transition,
     },
 };
 
