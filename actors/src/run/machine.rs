@@ -3,6 +3,7 @@
 //! Its types are here, because every part of it changes them. Elsewhere: how an event changes the
 //! state (`machine/state.rs`), which input has which consequences (`machine/transition.rs`).
 
+pub(super) mod auxiliary_call;
 pub(super) mod budget;
 mod callbacks;
 pub(super) mod documents;

@@ -59,7 +59,8 @@ use crate::{
     memory::MemoryFiles,
     run::{
         machine::{
-            effect::{AuxiliaryCall, ModelCall, OversizedResults, ToolCallRequest},
+            auxiliary_call::AuxiliaryCall,
+            effect::{ModelCall, OversizedResults, ToolCallRequest},
             input::{
                 EndInput, HookReport, ModelInput, RunInput, StoredInput, SummaryInput, ToolInput,
             },

@@ -8,9 +8,13 @@ use soong_protocol::{
     TraceId,
 };
 
-use crate::{hook::HookPoint, memory::Changes, run::machine::inline::InlineLimits};
+use crate::{
+    hook::HookPoint,
+    memory::Changes,
+    run::machine::{auxiliary_call::AuxiliaryCall, inline::InlineLimits},
+};
 
-/// Work that the run's actor performs once the writes of its [`Step`] are durable.
+/// Work that the run's actor performs once the writes of its [`Step`](crate::run::machine::Step) are durable.
 #[derive(Debug)]
 pub(crate) enum Effect {
     Model(ModelEffect),
@@ -148,13 +152,6 @@ pub(crate) struct ModelCall {
     pub(crate) has_called_tools: bool,
     /// Whether the last answer did not match the schema, so that only its correction is requested.
     pub(crate) is_correction: bool,
-}
-
-/// A summary, a reflection or a name to request.
-#[derive(Debug, Clone)]
-pub(crate) struct AuxiliaryCall {
-    pub(crate) system: String,
-    pub(crate) user: String,
 }
 
 /// A reflection to request.

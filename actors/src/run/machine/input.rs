@@ -4,26 +4,20 @@ use soong_model::Completion;
 use soong_protocol::{
     AnswerCheck, ArtifactRef, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event,
     ExperienceId, FlushReport, ModelEvent, OpenModelCall, Permission, PermissionDecision,
-    PermissionMode, Prices, QuestionId, RunId, RunSettings, Tags, Timestamp, Usage, Usd,
+    PermissionMode, QuestionId, RunId, RunSettings, Tags, Timestamp, Usage, Usd,
 };
 use soong_tool::ChildSpec;
 
 use crate::{
     budget::LimitStatus,
     callback::{AfterResult, BeforeResult, Reports},
-    context::count_estimate,
     hook::HookResult,
     memory::Changes,
-    run::machine::ending::Ending,
+    run::machine::{
+        auxiliary_call::{AuxiliaryAnswer, Used, add_used},
+        ending::Ending,
+    },
 };
-
-/// Usage of a model call, and its cost if the prices are known.
-pub(crate) type Used = (Usage, Option<Usd>);
-
-/// Returns usage and cost as the two fields of an event.
-pub(super) fn usage_and_cost(used: Option<Used>) -> (Option<Usage>, Option<Usd>) {
-    used.map_or((None, None), |(usage, cost)| (Some(usage), cost))
-}
 
 /// An input of the state machine: one thing that happened to the run.
 #[derive(Debug)]
@@ -301,37 +295,6 @@ impl ChildRequest {
             mode => mode,
         }
     }
-}
-
-/// The answer to a model call besides the turns.
-#[derive(Debug)]
-pub(crate) struct AuxiliaryAnswer {
-    pub(crate) completion: Completion,
-    /// Prices of the model that answered.
-    pub(crate) prices: Option<Prices>,
-    /// Usage of answers before it that were refused or cut off.
-    pub(crate) discarded: Option<Used>,
-}
-
-impl AuxiliaryAnswer {
-    /// Returns the usage of the call and of discarded answers before it, and the cost if all prices
-    /// are known. Usage that was not reported is estimated for a request of this size.
-    pub(in crate::run) fn used(&self, prompt_tokens: u64) -> Used {
-        let estimate = || Usage::estimate(prompt_tokens, count_estimate(&self.completion.text));
-        let usage = self.completion.usage.unwrap_or_else(estimate);
-        add_used(
-            self.discarded,
-            (usage, self.prices.map(|prices| prices.cost(&usage))),
-        )
-    }
-}
-
-/// Adds usage and its cost to earlier usage. The cost is known if each is.
-pub(in crate::run) fn add_used(earlier: Option<Used>, (usage, cost): Used) -> Used {
-    let Some((earlier, earlier_cost)) = earlier else {
-        return (usage, cost);
-    };
-    (earlier.plus(usage), [earlier_cost, cost].into_iter().sum())
 }
 
 /// The result of a reflection on messages that a summary is about to replace.

@@ -13,7 +13,7 @@ use crate::{
     budget::Consumed,
     run::machine::{
         RunState, Transition,
-        input::Used,
+        auxiliary_call::Used,
         state::{self, naming::Naming, phase::Phase, usage::LostCall},
     },
 };

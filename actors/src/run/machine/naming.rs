@@ -15,8 +15,8 @@ use crate::{
     context::{count_estimate, is_summary, naming_request},
     run::machine::{
         RunState, Transition,
-        effect::{AuxiliaryCall, Effect, ModelEffect},
-        input::{AuxiliaryAnswer, Used, usage_and_cost},
+        auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall, Used, usage_and_cost},
+        effect::{Effect, ModelEffect},
         state::{conversation::Conversation, naming::Naming},
     },
 };

@@ -25,12 +25,13 @@ use crate::{
     budget::{self, LimitStatus},
     run::machine::{
         RunState, Step, StepContext, Transition,
+        auxiliary_call::{Used, usage_and_cost},
         effect::{ChildEffect, Effect, ToolCallEffect},
         errors,
         inline::preview,
         input::{
             ChildInput, EndInput, HookReport, MemoryInput, ModelInput, RunInput, StoredInput,
-            SummaryInput, ToolInput, Used, usage_and_cost,
+            SummaryInput, ToolInput,
         },
         spec::ModelSpec,
         state::phase::Phase,

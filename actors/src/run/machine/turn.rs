@@ -19,8 +19,8 @@ use crate::{
     context::{SizedMessage, goals_to_omit, prune},
     run::machine::{
         RunState, Transition,
+        auxiliary_call::{Used, usage_and_cost},
         effect::{Effect, ModelCall, ModelEffect},
-        input::{Used, usage_and_cost},
         permission_mode,
         state::{conversation::Conversation, phase::Phase},
         transition::to_u64,

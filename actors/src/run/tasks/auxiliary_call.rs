@@ -12,8 +12,7 @@ use crate::{
     gateway::CallLimits,
     run::{
         machine::{
-            effect::AuxiliaryCall,
-            input::AuxiliaryAnswer,
+            auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall},
             spec::{AuxiliaryModel, RunSpec},
         },
         tasks::{

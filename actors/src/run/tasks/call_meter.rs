@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::{
     budget::ReserveRequest,
-    run::machine::input::{Used, add_used},
+    run::machine::auxiliary_call::{Used, add_used},
 };
 
 /// Minimum time between the start of a call and its first report, and between two reports.

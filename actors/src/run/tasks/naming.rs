@@ -26,7 +26,7 @@ use tokio_util::{
 use crate::{
     clock::now,
     run::{
-        machine::{effect::AuxiliaryCall, input::RunInput, naming::name_of, spec::RunSpec},
+        machine::{auxiliary_call::AuxiliaryCall, input::RunInput, naming::name_of, spec::RunSpec},
         message::RunMsg,
         tasks::{MODEL, RunTasks, TaskServices, model_call::CallObserver, until_cancelled},
     },

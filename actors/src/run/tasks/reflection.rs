@@ -13,8 +13,9 @@ use crate::{
     memory::{Changes, MemoryFile, read_reflection},
     run::{
         machine::{
+            auxiliary_call::AuxiliaryAnswer,
             effect::ReflectionCall,
-            input::{AuxiliaryAnswer, MemoryInput, ReflectionResult, RunInput},
+            input::{MemoryInput, ReflectionResult, RunInput},
             output_schema::OutputSchema,
             spec::RunSpec,
         },

@@ -7,9 +7,7 @@
 use soong_protocol::{CollaboratorStatus, ErrorCode, ErrorInfo, ModelEvent, RunEvent};
 
 use crate::run::machine::{
-    Transition,
-    input::{ResumeReason, usage_and_cost},
-    state::phase::Phase,
+    Transition, auxiliary_call::usage_and_cost, input::ResumeReason, state::phase::Phase,
     transition::to_u64,
 };
 

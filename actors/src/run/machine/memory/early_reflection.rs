@@ -14,8 +14,9 @@ use crate::{
     memory::{experiences_in, reflection_prompt, reflection_question},
     run::machine::{
         RunState, Transition,
-        effect::{AuxiliaryCall, Effect, ModelEffect, ReflectionCall},
-        input::{ReflectionResult, Used, usage_and_cost},
+        auxiliary_call::{AuxiliaryCall, Used, usage_and_cost},
+        effect::{Effect, ModelEffect, ReflectionCall},
+        input::ReflectionResult,
         spec::AuxiliaryModel,
         state::{compaction::PendingCompaction, phase::Phase},
     },

@@ -2,7 +2,7 @@
 
 use soong_protocol::Covers;
 
-use crate::run::machine::effect::AuxiliaryCall;
+use crate::run::machine::auxiliary_call::AuxiliaryCall;
 
 /// The messages that a requested summary will replace.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use soong_protocol::{ContextEvent, Event, MemoryEvent, ModelCallKind, ModelEvent, OpenModelCall};
 
-use crate::run::machine::input::Used;
+use crate::run::machine::auxiliary_call::Used;
 
 /// The model calls of a run that have no outcome yet.
 #[derive(Default)]

@@ -25,9 +25,9 @@ use crate::{
     },
     run::machine::{
         RunState, Transition,
-        effect::{AuxiliaryCall, Effect, ModelEffect, ReflectionCall},
+        auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall, Used, usage_and_cost},
+        effect::{Effect, ModelEffect, ReflectionCall},
         inline::InlineLimits,
-        input::{AuxiliaryAnswer, Used, usage_and_cost},
         state::{
             compaction::{CompactionState, PendingCompaction},
             phase::Phase,
