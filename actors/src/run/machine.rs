@@ -13,10 +13,11 @@ pub(super) mod errors;
 pub(super) mod hooks;
 pub(super) mod inline;
 pub(super) mod input;
+pub(super) mod jobs;
 pub(super) mod lifecycle;
 pub(super) mod lost_calls;
 pub(super) mod memory;
-pub(super) mod naming;
+
 pub(super) mod outcome;
 pub(super) mod output_schema;
 pub(super) mod permission_mode;

@@ -4,7 +4,7 @@
 //! which then ends after 20 s at the latest, or when the runtime closes, and its task records the
 //! outcome as an event of the trace.
 //!
-//! Elsewhere: when a name is requested (`machine/naming.rs`).
+//! Elsewhere: when a name is requested (`machine/jobs/name_trace.rs`).
 
 use std::{
     pin::pin,
@@ -26,7 +26,10 @@ use tokio_util::{
 use crate::{
     clock::now,
     run::{
-        machine::{auxiliary_call::AuxiliaryCall, input::RunInput, naming::name_of, spec::RunSpec},
+        machine::{
+            auxiliary_call::AuxiliaryCall, input::RunInput, jobs::name_trace::name_of,
+            spec::RunSpec,
+        },
         message::RunMsg,
         tasks::{MODEL, RunTasks, TaskServices, model_call::CallObserver, until_cancelled},
     },

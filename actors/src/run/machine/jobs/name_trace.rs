@@ -27,7 +27,7 @@ const MAX_NAME_CHARS: usize = 60;
 const EXPECTED_NAME_TOKENS: u64 = 10;
 
 impl Conversation {
-    pub(super) fn apply_naming(&mut self, event: &ModelEvent) {
+    pub(in crate::run::machine) fn apply_naming(&mut self, event: &ModelEvent) {
         match event {
             ModelEvent::NamingStarted { estimated_tokens } => {
                 self.naming = Naming::Open(*estimated_tokens)
@@ -71,7 +71,7 @@ impl RunState {
 
 impl Transition<'_, '_> {
     /// Requests a name for the trace after its first answer.
-    pub(super) fn name_trace(&mut self) {
+    pub(in crate::run::machine) fn name_trace(&mut self) {
         // An answer may arrive after the end of the run was requested.
         if self.state.end.ending.is_some() {
             return;
@@ -92,7 +92,7 @@ impl Transition<'_, '_> {
     }
 
     /// Records the answer of the model.
-    pub(super) fn trace_named(
+    pub(in crate::run::machine) fn trace_named(
         &mut self,
         result: Result<AuxiliaryAnswer, ErrorInfo>,
         used: Option<Used>,
@@ -112,7 +112,7 @@ impl Transition<'_, '_> {
 
     /// Closes the call for a name that is cut off by the end of the run, or was lost with an
     /// earlier incarnation. Its usage is estimated (BUD-1a).
-    pub(super) fn close_naming(&mut self) {
+    pub(in crate::run::machine) fn close_naming(&mut self) {
         let Naming::Open(estimated_tokens) = self.state.conversation.naming else {
             return;
         };
@@ -126,7 +126,7 @@ impl Transition<'_, '_> {
 
     /// Lets the call for a name continue after the end of the run, which charges an estimate for
     /// it.
-    pub(super) fn detach_naming(&mut self) {
+    pub(in crate::run::machine) fn detach_naming(&mut self) {
         let Naming::Open(estimated_tokens) = self.state.conversation.naming else {
             return;
         };
