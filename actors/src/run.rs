@@ -32,6 +32,10 @@
 //!     all of its children have ended (R7). Stop hooks can send a user run back to another turn.
 //!     Documents become versions, and the terminal event is the last one (R5).
 //!
+//! Work besides turns and tool calls is a [job](machine::jobs), such as the name of the trace: one
+//! file with its request, its state and its outcome. Its [task](tasks::job) owns cancellation,
+//! panics, budget and time.
+//!
 //! After a crash, the next actor of the run [replays](machine::replay) its events into the same
 //! state, and [resumes](machine::lifecycle::resume). [`supervision`] starts and restarts actors; a
 //! run without an actor is ended by [`finalize`](tasks::finalize). Other modules use a run through

@@ -41,6 +41,7 @@ use crate::{
     budget::BudgetAccount,
     run::machine::{
         effect::Effect,
+        jobs::JobStates,
         spec::RunSpec,
         state::{
             answer::AnswerState,
@@ -64,6 +65,7 @@ pub(crate) struct RunState {
     start: StartState,
     end: EndState,
     conversation: Conversation,
+    jobs: JobStates,
     turn: TurnState,
     compaction: CompactionState,
     goals: GoalTree,
@@ -90,7 +92,7 @@ pub(crate) struct StepContext<'a> {
 }
 
 /// A transition in progress: the state, and the step so far.
-struct Transition<'a, 'n> {
+pub(crate) struct Transition<'a, 'n> {
     state: &'a mut RunState,
     context: &'a mut StepContext<'n>,
     step: Step,

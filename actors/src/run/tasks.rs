@@ -1,8 +1,8 @@
 //! The tasks of one incarnation of a run: model calls, tool calls, loading and storing.
 //!
 //! Each task is tracked by its incarnation, ends when the run is cancelled or the incarnation is
-//! dropped, and always reports its outcome (R4). The call for a name may outlive its run
-//! (`tasks/naming.rs`). A task of a dead incarnation reports to a dead mailbox, so its input cannot
+//! dropped, and always reports its outcome (R4). Some jobs may outlive their run
+//! (`tasks/job.rs`). A task of a dead incarnation reports to a dead mailbox, so its input cannot
 //! reach the next incarnation.
 
 pub(super) mod authorize;
@@ -16,9 +16,9 @@ mod control;
 mod fallback;
 pub(super) mod finalize;
 pub(super) mod hook_calls;
+mod job;
 pub(super) mod load;
 pub(super) mod model_call;
-mod naming;
 pub(super) mod panicked;
 mod prompt_cache;
 mod queued_children;
@@ -74,9 +74,9 @@ use crate::{
             callbacks::{CallbackCalls, CallbackRun},
             checked_call::{check_answer, check_call},
             hook_calls::HookCalls,
+            job::OpenJob,
             load::{last_settings, read_stored},
             model_call::{CallObserver, ModelCaller},
-            naming::NamingCall,
             panicked::panic_error,
             text_calls::take_text_calls,
             tool_call::{ToolAttempt, ToolRunner, resolved_path},
@@ -99,8 +99,8 @@ pub(crate) struct TaskServices {
     pub(crate) journal: JournalHandle,
     pub(crate) reader: StoreReader,
     pub(crate) redactor: Redactor,
-    /// The calls for names that have outlived their runs.
-    pub(crate) pending_names: TaskTracker,
+    /// The jobs that have outlived their runs.
+    pub(crate) detached_jobs: TaskTracker,
     pub(crate) lifetime: Lifetime,
 }
 
@@ -111,7 +111,8 @@ pub(crate) struct RunTasks {
     tracker: TaskTracker,
     /// Cancelled when the run is cancelled, its tasks are cut off, or this incarnation dies.
     token: CancellationToken,
-    naming: Option<NamingCall>,
+    /// The jobs that were started, of which some may have ended.
+    jobs: Vec<OpenJob>,
     _guard: DropGuard,
 }
 
@@ -130,7 +131,7 @@ impl RunTasks {
             tracker,
             _guard: token.clone().drop_guard(),
             token,
-            naming: None,
+            jobs: Vec::new(),
         }
     }
 
@@ -142,7 +143,7 @@ impl RunTasks {
     /// Cancels all running tasks, and every task that starts later.
     pub(crate) fn abort(&mut self) {
         self.token.cancel();
-        self.naming = None;
+        self.jobs.clear();
     }
 
     fn mailbox(&self, myself: ActorRef<RunMsg>) -> Mailbox<RunMsg> {

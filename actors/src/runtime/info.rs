@@ -63,7 +63,7 @@ impl<'a> RuntimeInfo<'a> {
     /// call takes at most 20 s, and closing the runtime ends it, so a program that closes the
     /// runtime after a run may wait for it.
     pub fn pending_names(self) -> usize {
-        self.runtime.inner.services.pending_names.len()
+        self.runtime.inner.services.detached_jobs.len()
     }
 
     /// Returns the skills that runs may load, except those of projects (MEM-1).

@@ -38,7 +38,7 @@ pub(super) struct Services {
     pub(super) actor_tree: Arc<ActorTree>,
     pub(super) token_deviations: Arc<TokenDeviations>,
     /// The calls for names of traces that have outlived their runs.
-    pub(super) pending_names: TaskTracker,
+    pub(super) detached_jobs: TaskTracker,
     pub(super) lifetime: Lifetime,
 }
 

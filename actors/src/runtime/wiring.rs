@@ -137,7 +137,7 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
         resolver,
         actor_tree,
         token_deviations: Arc::new(TokenDeviations::default()),
-        pending_names: TaskTracker::new(),
+        detached_jobs: TaskTracker::new(),
         lifetime,
     };
     let sessions = sessions(&services, &permissions, faults);
@@ -259,7 +259,7 @@ fn tasks(
         journal: services.journal.clone(),
         reader: services.reader.clone(),
         redactor: resolver.redactor.clone(),
-        pending_names: services.pending_names.clone(),
+        detached_jobs: services.detached_jobs.clone(),
         lifetime: services.lifetime.clone(),
     }
 }

@@ -31,7 +31,7 @@ impl RunActor {
     ) {
         for effect in effects {
             match effect {
-                Effect::Model(_) | Effect::Tool(ToolCallEffect::Run(_))
+                Effect::Model(_) | Effect::Job(_) | Effect::Tool(ToolCallEffect::Run(_))
                     if self.lacks_slot(state) =>
                 {
                     state
@@ -54,10 +54,13 @@ impl RunActor {
                         ModelEffect::Summarize(call) => {
                             state.tasks.summarize(myself.clone(), &self.spec, call)
                         }
-                        ModelEffect::NameTrace(call) => {
-                            state.tasks.name_trace(myself.clone(), &self.spec, call)
-                        }
                     }
+                }
+                Effect::Job(request) => {
+                    self.services
+                        .faults
+                        .at_run_point(&self.entry.identity.run_id, FaultPoint::CallModel);
+                    state.tasks.start_job(myself.clone(), &self.spec, request);
                 }
                 Effect::Memory(MemoryEffect::Recall(task)) => {
                     self.services
@@ -113,7 +116,7 @@ impl RunActor {
                         .artifacts
                         .evict_restored(&self.entry.identity.session_id, &names);
                 }
-                Effect::DetachNaming => state.tasks.detach_naming(),
+                Effect::DetachJob(kind) => state.tasks.detach_job(kind),
                 Effect::AbortTasks => {
                     state.tasks.abort();
                     // The deferred effects start with a cancelled token, so they report

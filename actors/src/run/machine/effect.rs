@@ -11,7 +11,11 @@ use soong_protocol::{
 use crate::{
     hook::HookPoint,
     memory::Changes,
-    run::machine::{auxiliary_call::AuxiliaryCall, inline::InlineLimits},
+    run::machine::{
+        auxiliary_call::AuxiliaryCall,
+        inline::InlineLimits,
+        jobs::{JobKind, JobRequest},
+    },
 };
 
 /// Work that the run's actor performs once the writes of its [`Step`](crate::run::machine::Step) are durable.
@@ -23,8 +27,10 @@ pub(crate) enum Effect {
     Child(ChildEffect),
     Hook(HookEffect),
     Artifact(ArtifactEffect),
-    /// Lets the call for a name of the trace continue after the end of the run.
-    DetachNaming,
+    /// Starts a job.
+    Job(JobRequest),
+    /// Lets a job continue after the end of the run.
+    DetachJob(JobKind),
     /// Aborts all running tasks of the run.
     AbortTasks,
 }
@@ -38,8 +44,6 @@ pub(crate) enum ModelEffect {
     Reflect(Box<ReflectionCall>),
     /// Requests a summary of the older part of the conversation.
     Summarize(AuxiliaryCall),
-    /// Requests a name for the trace.
-    NameTrace(AuxiliaryCall),
 }
 
 /// An operation on the experiences of earlier runs.

@@ -16,6 +16,7 @@ use crate::{
     run::machine::{
         auxiliary_call::{AuxiliaryAnswer, Used, add_used},
         ending::Ending,
+        jobs::JobOutcome,
     },
 };
 
@@ -30,11 +31,8 @@ pub(crate) enum RunInput {
     Model(ModelInput),
     /// From the summary of the older part of the conversation.
     Summary(SummaryInput),
-    /// From the call for the name of the trace. `used`: what a call that failed has used.
-    Named {
-        result: Box<Result<AuxiliaryAnswer, ErrorInfo>>,
-        used: Option<Used>,
-    },
+    /// From a job.
+    Job(JobOutcome),
     /// Reports the usage of a model call in progress.
     CallProgress(OpenModelCall),
     /// From the search in the experiences of earlier runs, and from storing new ones.

@@ -1,3 +1,216 @@
-//! The jobs of a run: work besides its turns and its tool calls.
+//! The jobs of a run: work besides its turns and its tool calls. At most one of each kind is in
+//! progress.
+//!
+//! A job is a file below this module: its request, its outcome, its state, what its events change,
+//! what happens when it begins, ends or is lost, and the body of its task. The table at the end of
+//! this file lists them.
+//!
+//! Pure: a body names no service. It gets [`JobTools`], and its future does nothing before it is
+//! polled. Elsewhere: the task that polls it, and owns cancellation, panics, budget and time
+//! (`tasks/job.rs`).
 
-pub(in crate::run) mod name_trace;
+pub(crate) mod name_trace;
+
+use std::{fmt::Debug, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture};
+use soong_protocol::{ErrorInfo, Event, ModelCallKind};
+
+use crate::run::machine::{
+    RunState, Transition,
+    auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall, Used},
+};
+
+/// A kind of job. The value is the request of one job.
+pub(crate) trait Job: Sized + Debug + Send + 'static {
+    /// State of the job in the run. It is rebuilt from events.
+    type State: Default + Debug;
+    /// Result of the body.
+    type Output: Debug + Send;
+
+    /// How the task treats the job.
+    const POLICY: JobPolicy;
+
+    /// The body of the task.
+    fn run(self, tools: &mut dyn JobTools) -> BoxFuture<'_, Result<Self::Output, ErrorInfo>>;
+
+    /// Applies an event to the state, live and on rebuild.
+    fn apply(run: &mut RunState, event: &Event);
+
+    /// Returns whether the model call of the job is in progress.
+    fn is_calling(run: &RunState) -> bool;
+
+    /// Handles the outcome.
+    fn ended(transition: &mut Transition<'_, '_>, end: JobEnd<Self::Output>);
+
+    /// Records a job that was lost with an earlier incarnation, or that the end of the run cuts off.
+    fn lost(transition: &mut Transition<'_, '_>);
+
+    /// Records that the job continues after the end of the run. Returns whether one is in progress.
+    fn detached(transition: &mut Transition<'_, '_>) -> bool;
+
+    /// Returns the event that the task records if the job ends after its run.
+    fn late_event(result: &Result<Self::Output, ErrorInfo>) -> Event;
+}
+
+/// How the task of a job treats it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct JobPolicy {
+    /// Component that is named if the body panics.
+    pub(crate) component: &'static str,
+    /// Kind of the model calls that the body makes.
+    pub(crate) model_call: ModelCallKind,
+    /// Maximum time that the job takes after the end of its run.
+    pub(crate) max_time_after_run: Duration,
+}
+
+/// The outcome of a job.
+#[derive(Debug)]
+pub(crate) struct JobEnd<T> {
+    pub(crate) result: Result<T, ErrorInfo>,
+    /// Usage of a model call that failed.
+    pub(crate) used_by_failure: Option<Used>,
+}
+
+/// Everything that the body of a job may use.
+pub(crate) trait JobTools: Send {
+    /// Sends a request to the utility model of the run.
+    fn ask_utility_model(
+        &mut self,
+        call: AuxiliaryCall,
+    ) -> BoxFuture<'_, Result<AuxiliaryAnswer, ErrorInfo>>;
+}
+
+/// Declares the jobs. A row is `REQUEST in module`; the module is a file of its own.
+macro_rules! jobs {
+    ($($request:ident in $module:ident;)*) => {
+        /// The request of any job.
+        #[derive(Debug)]
+        pub(crate) enum JobRequest {
+            $($request(Box<$module::$request>),)*
+        }
+
+        /// The outcome of any job.
+        #[derive(Debug)]
+        pub(crate) enum JobOutcome {
+            $($request(Box<JobEnd<<$module::$request as Job>::Output>>),)*
+        }
+
+        /// A kind of job.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum JobKind {
+            $($request,)*
+        }
+
+        /// The states of the jobs.
+        #[derive(Debug, Default)]
+        pub(crate) struct JobStates {
+            $($module: <$module::$request as Job>::State,)*
+        }
+
+        impl JobRequest {
+            pub(crate) fn kind(&self) -> JobKind {
+                match self {
+                    $(Self::$request(_) => JobKind::$request,)*
+                }
+            }
+
+            /// Runs the body.
+            pub(crate) fn run(
+                self,
+                tools: &mut dyn JobTools,
+            ) -> BoxFuture<'_, Result<JobOutcome, ErrorInfo>> {
+                match self {
+                    $(Self::$request(request) => {
+                        let body = request.run(tools);
+                        let to_outcome = |output| {
+                            JobOutcome::$request(Box::new(JobEnd {
+                                result: Ok(output),
+                                used_by_failure: None,
+                            }))
+                        };
+                        async move { body.await.map(to_outcome) }.boxed()
+                    })*
+                }
+            }
+        }
+
+        $(impl From<$module::$request> for JobRequest {
+            fn from(request: $module::$request) -> Self {
+                Self::$request(Box::new(request))
+            }
+        })*
+
+        impl JobOutcome {
+            /// Returns the event that the task records if the job ends after its run.
+            pub(crate) fn late_event(&self) -> Event {
+                match self {
+                    $(Self::$request(end) => $module::$request::late_event(&end.result),)*
+                }
+            }
+        }
+
+        impl JobKind {
+            pub(crate) fn policy(self) -> JobPolicy {
+                match self {
+                    $(Self::$request => $module::$request::POLICY,)*
+                }
+            }
+
+            /// Returns the outcome of a job that failed.
+            pub(crate) fn failed(
+                self,
+                error: ErrorInfo,
+                used_by_failure: Option<Used>,
+            ) -> JobOutcome {
+                match self {
+                    $(Self::$request => JobOutcome::$request(Box::new(JobEnd {
+                        result: Err(error),
+                        used_by_failure,
+                    })),)*
+                }
+            }
+        }
+
+        impl RunState {
+            pub(crate) fn apply_to_jobs(&mut self, event: &Event) {
+                $($module::$request::apply(self, event);)*
+            }
+
+            /// Returns whether a job makes a model call of this kind.
+            pub(crate) fn is_job_calling(&self, kind: ModelCallKind) -> bool {
+                $(if $module::$request::POLICY.model_call == kind {
+                    return $module::$request::is_calling(self);
+                })*
+                false
+            }
+        }
+
+        impl Transition<'_, '_> {
+            pub(crate) fn job_ended(&mut self, outcome: JobOutcome) {
+                match outcome {
+                    $(JobOutcome::$request(end) => $module::$request::ended(self, *end),)*
+                }
+            }
+
+            /// Records the jobs that were lost with an earlier incarnation, or that the end of the
+            /// run cuts off.
+            pub(crate) fn lose_jobs(&mut self) {
+                $($module::$request::lost(self);)*
+            }
+
+            /// Lets jobs continue after the end of the run. Returns those that are in progress.
+            pub(crate) fn detach_jobs(&mut self) -> Vec<JobKind> {
+                let mut detached = Vec::new();
+                $(if $module::$request::detached(self) {
+                    detached.push(JobKind::$request);
+                })*
+                detached
+            }
+        }
+    };
+}
+
+jobs! {
+    NameTrace in name_trace;
+}

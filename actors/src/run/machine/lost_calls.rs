@@ -14,7 +14,7 @@ use crate::{
     run::machine::{
         RunState, Transition,
         auxiliary_call::Used,
-        state::{self, naming::Naming, phase::Phase, usage::LostCall},
+        state::{self, phase::Phase, usage::LostCall},
     },
 };
 
@@ -25,7 +25,7 @@ impl RunState {
             ModelCallKind::Summary => self.phase == Phase::Compacting,
             ModelCallKind::Reflection => self.phase == Phase::Reflecting,
             ModelCallKind::Recall => self.phase == Phase::Recalling,
-            ModelCallKind::Naming => matches!(self.conversation.naming, Naming::Open(_)),
+            ModelCallKind::Naming => self.is_job_calling(kind),
         }
     }
 

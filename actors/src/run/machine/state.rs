@@ -22,7 +22,6 @@ pub(in crate::run) mod comparison;
 pub(in crate::run) mod conversation;
 pub(in crate::run) mod cut_calls;
 pub(in crate::run) mod documents;
-pub(in crate::run) mod naming;
 pub(in crate::run) mod open_model_calls;
 pub(in crate::run) mod phase;
 pub(in crate::run) mod reflection;
@@ -43,6 +42,7 @@ use crate::run::machine::{
     RunState,
     ending::Ending,
     errors::{answer_truncated, content_refused, schema_mismatch, window_full},
+    jobs::JobStates,
     output_schema::matching_text,
     spec::{ModelSpec, RunSpec},
     state::{
@@ -77,6 +77,7 @@ impl RunState {
             },
             start: StartState::default(),
             end: EndState::default(),
+            jobs: JobStates::default(),
             turn: TurnState::default(),
             compaction: CompactionState::default(),
             sub_agents: SubAgents::default(),
@@ -109,6 +110,7 @@ impl RunState {
         }
         self.usage.open_model_calls.apply(event);
         self.usage.track_lost_calls(event);
+        self.apply_to_jobs(event);
         match event {
             Event::Run(event) => self.apply_run(event, at),
             Event::Model(event) => self.apply_model(event),
@@ -233,9 +235,6 @@ impl RunState {
                     .position(|fallback| fallback.name == *to);
             }
             ModelEvent::FallbackEnded { .. } => self.turn.fallback = None,
-            ModelEvent::NamingStarted { .. } | ModelEvent::NamingEnded { .. } => {
-                self.conversation.apply_naming(event)
-            }
             ModelEvent::Retrying { error, .. } => match error.code {
                 ErrorCode::PromptTooLong => {
                     self.conversation.window = self.conversation.reduced_window(error)
@@ -271,6 +270,8 @@ impl RunState {
             }
             ModelEvent::Waiting { .. }
             | ModelEvent::EffortAdjusted { .. }
+            | ModelEvent::NamingStarted { .. }
+            | ModelEvent::NamingEnded { .. }
             | ModelEvent::UsageCorrected { .. } => {}
         }
     }

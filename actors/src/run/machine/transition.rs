@@ -33,6 +33,7 @@ use crate::{
             ChildInput, EndInput, HookReport, MemoryInput, ModelInput, RunInput, StoredInput,
             SummaryInput, ToolInput,
         },
+        jobs::JobRequest,
         spec::ModelSpec,
         state::phase::Phase,
     },
@@ -103,7 +104,7 @@ impl Transition<'_, '_> {
                 self.summary_input(input)
             }
             RunInput::Model(_) | RunInput::Summary(_) => {}
-            RunInput::Named { result, used } => self.trace_named(*result, used),
+            RunInput::Job(outcome) => self.job_ended(outcome),
             RunInput::CallProgress(open_call) => self.call_progressed(open_call),
             RunInput::Memory(MemoryInput::Recalled(recalled))
                 if self.state.phase == Phase::Recalling =>
@@ -245,7 +246,7 @@ impl Transition<'_, '_> {
                 self.state.end.ending = Some(ending);
                 // Nothing can store the answer any more: a long one is shortened.
                 self.state.answer.is_kept = true;
-                self.close_naming();
+                self.lose_jobs();
                 self.close_in_flight(self.context.budget.is_some());
                 self.flushed(flushed);
             }
@@ -256,6 +257,10 @@ impl Transition<'_, '_> {
     fn fail(&mut self, reason: EndReason, error: ErrorInfo) {
         self.set_failure(reason, error);
         self.abort();
+    }
+
+    pub(super) fn start_job(&mut self, request: impl Into<JobRequest>) {
+        self.step.effects.push(Effect::Job(request.into()));
     }
 
     /// Applies an event of this run and records it.

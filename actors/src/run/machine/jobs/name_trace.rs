@@ -1,14 +1,17 @@
 //! The name of a trace: a model chooses it after the first answer, if `context.utility_profile` is
 //! set (RUN-6a).
 //!
-//! Pure; part of the run state machine. The call is made once, and nothing waits for it. A run that
-//! completes before the call detaches it, and charges an estimate; any other end of the run ends
-//! the call.
+//! The call is made once, and nothing waits for it. A run that completes before the call detaches
+//! it, and charges an estimate; any other end of the run ends the call. A detached call ends after
+//! 20 s at the latest.
 //!
-//! Elsewhere: which traces may be named (`runtime/admission.rs`), the call (`tasks/naming.rs`).
+//! Elsewhere: which traces may be named (`runtime/admission.rs`).
 
+use std::time::Duration;
+
+use futures::future::BoxFuture;
 use soong_model::Completion;
-use soong_protocol::{ErrorCode, ErrorInfo, ModelCallKind, ModelEvent, Role, Usage};
+use soong_protocol::{ErrorCode, ErrorInfo, Event, ModelCallKind, ModelEvent, Role, Usage};
 use soong_text::{on_one_line, shorten, strip_invisible};
 
 use crate::{
@@ -16,8 +19,7 @@ use crate::{
     run::machine::{
         RunState, Transition,
         auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall, Used, usage_and_cost},
-        effect::{Effect, ModelEffect},
-        state::{conversation::Conversation, naming::Naming},
+        jobs::{Job, JobEnd, JobPolicy, JobTools},
     },
 };
 
@@ -26,23 +28,96 @@ const MAX_NAME_CHARS: usize = 60;
 /// Estimated size of the answer to a detached call, in tokens.
 const EXPECTED_NAME_TOKENS: u64 = 10;
 
-impl Conversation {
-    pub(in crate::run::machine) fn apply_naming(&mut self, event: &ModelEvent) {
+/// Asks a model for the name of the trace.
+#[derive(Debug)]
+pub(crate) struct NameTrace(AuxiliaryCall);
+
+/// Progress of the call.
+#[derive(Debug, Default)]
+pub(crate) enum Naming {
+    #[default]
+    NotStarted,
+    /// The model was asked, with a request of about this many tokens.
+    Open(u64),
+    Ended,
+}
+
+impl Job for NameTrace {
+    type State = Naming;
+    type Output = AuxiliaryAnswer;
+
+    const POLICY: JobPolicy = JobPolicy {
+        component: "the model provider",
+        model_call: ModelCallKind::Naming,
+        max_time_after_run: Duration::from_secs(20),
+    };
+
+    fn run(self, tools: &mut dyn JobTools) -> BoxFuture<'_, Result<AuxiliaryAnswer, ErrorInfo>> {
+        tools.ask_utility_model(self.0)
+    }
+
+    fn apply(run: &mut RunState, event: &Event) {
         match event {
-            ModelEvent::NamingStarted { estimated_tokens } => {
-                self.naming = Naming::Open(*estimated_tokens)
+            Event::Model(ModelEvent::NamingStarted { estimated_tokens }) => {
+                run.jobs.name_trace = Naming::Open(*estimated_tokens);
             }
-            ModelEvent::NamingEnded { .. } => self.naming = Naming::Ended,
+            Event::Model(ModelEvent::NamingEnded { .. }) => run.jobs.name_trace = Naming::Ended,
             _ => {}
         }
+    }
+
+    fn is_calling(run: &RunState) -> bool {
+        matches!(run.jobs.name_trace, Naming::Open(_))
+    }
+
+    fn ended(transition: &mut Transition<'_, '_>, end: JobEnd<AuxiliaryAnswer>) {
+        let Naming::Open(estimated_tokens) = transition.state.jobs.name_trace else {
+            return;
+        };
+        let used = match &end.result {
+            Ok(answer) => Some(answer.used(estimated_tokens)),
+            Err(_) => end.used_by_failure,
+        };
+        transition.emit(naming_ended(name_of_result(&end.result), used));
+    }
+
+    fn lost(transition: &mut Transition<'_, '_>) {
+        let Naming::Open(estimated_tokens) = transition.state.jobs.name_trace else {
+            return;
+        };
+        let used = transition.used_by_open_naming(Usage::estimate(estimated_tokens, 0));
+        let error = ErrorInfo::new(
+            ErrorCode::Interrupted,
+            "the run ended, or its process, before the model answered",
+        );
+        transition.emit(naming_ended(Err(error), Some(used)));
+    }
+
+    fn detached(transition: &mut Transition<'_, '_>) -> bool {
+        let Naming::Open(estimated_tokens) = transition.state.jobs.name_trace else {
+            return false;
+        };
+        let estimate = Usage::estimate(estimated_tokens, EXPECTED_NAME_TOKENS);
+        let (usage, cost) = usage_and_cost(Some(transition.used_by_open_naming(estimate)));
+        transition.emit(ModelEvent::NamingEnded {
+            name: None,
+            usage,
+            cost,
+            error: None,
+        });
+        true
+    }
+
+    fn late_event(result: &Result<AuxiliaryAnswer, ErrorInfo>) -> Event {
+        naming_ended(name_of_result(result), None).into()
     }
 }
 
 impl RunState {
     /// Returns the request for a name. `None` if the trace has a name, or if the last answer is not
     /// its first.
-    fn naming_call(&self) -> Option<AuxiliaryCall> {
-        if self.conversation.naming != Naming::NotStarted
+    fn naming_request(&self) -> Option<AuxiliaryCall> {
+        if !matches!(self.jobs.name_trace, Naming::NotStarted)
             || self.spec.settings.provisional_name.is_none()
         {
             return None;
@@ -71,90 +146,45 @@ impl RunState {
 
 impl Transition<'_, '_> {
     /// Requests a name for the trace after its first answer.
-    pub(in crate::run::machine) fn name_trace(&mut self) {
-        // An answer may arrive after the end of the run was requested.
-        if self.state.end.ending.is_some() {
+    pub(crate) fn name_trace(&mut self) {
+        // An answer may arrive after the end of the run was requested. The last part of a budget is
+        // not spent on a name.
+        if self.state.end.ending.is_some() || !self.nearly_used().is_empty() {
             return;
         }
-        // Not with the last part of a budget.
-        let Some(call) = self
-            .state
-            .naming_call()
-            .filter(|_| self.nearly_used().is_empty())
-        else {
+        let Some(call) = self.state.naming_request() else {
             return;
         };
         let estimated_tokens = count_estimate(&call.system) + count_estimate(&call.user);
         self.emit(ModelEvent::NamingStarted { estimated_tokens });
-        self.step
-            .effects
-            .push(Effect::Model(ModelEffect::NameTrace(call)));
+        self.start_job(NameTrace(call));
     }
 
-    /// Records the answer of the model.
-    pub(in crate::run::machine) fn trace_named(
-        &mut self,
-        result: Result<AuxiliaryAnswer, ErrorInfo>,
-        used: Option<Used>,
-    ) {
-        let Naming::Open(estimated_tokens) = self.state.conversation.naming else {
-            return;
-        };
-        let answer = match result {
-            Ok(answer) => answer,
-            Err(error) => return self.end_naming(Some(Err(error)), used),
-        };
-        self.end_naming(
-            Some(name_of(&answer.completion)),
-            Some(answer.used(estimated_tokens)),
-        );
-    }
-
-    /// Closes the call for a name that is cut off by the end of the run, or was lost with an
-    /// earlier incarnation. Its usage is estimated (BUD-1a).
-    pub(in crate::run::machine) fn close_naming(&mut self) {
-        let Naming::Open(estimated_tokens) = self.state.conversation.naming else {
-            return;
-        };
-        let used = self.used_by_open_naming(Usage::estimate(estimated_tokens, 0));
-        let error = ErrorInfo::new(
-            ErrorCode::Interrupted,
-            "the run ended, or its process, before the model answered",
-        );
-        self.end_naming(Some(Err(error)), Some(used));
-    }
-
-    /// Lets the call for a name continue after the end of the run, which charges an estimate for
-    /// it.
-    pub(in crate::run::machine) fn detach_naming(&mut self) {
-        let Naming::Open(estimated_tokens) = self.state.conversation.naming else {
-            return;
-        };
-        let used =
-            self.used_by_open_naming(Usage::estimate(estimated_tokens, EXPECTED_NAME_TOKENS));
-        self.end_naming(None, Some(used));
-        self.step.effects.push(Effect::DetachNaming);
-    }
-
+    /// Returns what is charged for a call that has no outcome (BUD-1a).
     fn used_by_open_naming(&self, estimate: Usage) -> Used {
         let default_usage = self.state.spec.auxiliary_models.utility.priced(estimate);
         self.used_by_lost_call(ModelCallKind::Naming, default_usage)
     }
+}
 
-    /// `name`: `None` if the call continues.
-    fn end_naming(&mut self, name: Option<Result<String, ErrorInfo>>, used: Option<Used>) {
-        let (usage, cost) = usage_and_cost(used);
-        let (name, error) = match name {
-            Some(Ok(name)) => (Some(name), None),
-            Some(Err(error)) => (None, Some(Box::new(error))),
-            None => (None, None),
-        };
-        self.emit(ModelEvent::NamingEnded {
-            name,
-            usage,
-            cost,
-            error,
-        });
+fn naming_ended(name: Result<String, ErrorInfo>, used: Option<Used>) -> ModelEvent {
+    let (usage, cost) = usage_and_cost(used);
+    let (name, error) = match name {
+        Ok(name) => (Some(name), None),
+        Err(error) => (None, Some(Box::new(error))),
+    };
+    ModelEvent::NamingEnded {
+        name,
+        usage,
+        cost,
+        error,
+    }
+}
+
+fn name_of_result(result: &Result<AuxiliaryAnswer, ErrorInfo>) -> Result<String, ErrorInfo> {
+    match result {
+        Ok(answer) => name_of(&answer.completion),
+        Err(error) => Err(error.clone()),
     }
 }
 
@@ -162,7 +192,7 @@ impl Transition<'_, '_> {
 ///
 /// # Errors
 /// `provider_error` if the answer has no text.
-pub(in crate::run) fn name_of(answer: &Completion) -> Result<String, ErrorInfo> {
+fn name_of(answer: &Completion) -> Result<String, ErrorInfo> {
     let missing = || {
         ErrorInfo::new(
             ErrorCode::ProviderError,
@@ -185,7 +215,53 @@ fn name_in(answer: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
+
+    /// Answers each request with its own text.
+    struct Echo;
+
+    impl JobTools for Echo {
+        fn ask_utility_model(
+            &mut self,
+            call: AuxiliaryCall,
+        ) -> BoxFuture<'_, Result<AuxiliaryAnswer, ErrorInfo>> {
+            let completion = Completion {
+                text: call.user,
+                ..Completion::default()
+            };
+            let answer = AuxiliaryAnswer {
+                completion,
+                prices: None,
+                discarded: None,
+            };
+            std::future::ready(Ok(answer)).boxed()
+        }
+    }
+
+    #[test]
+    fn answer_of_the_utility_model_becomes_the_name() {
+        let request = NameTrace(AuxiliaryCall {
+            system: "Name it.".to_owned(),
+            user: "\"Fix the tests\"".to_owned(),
+        });
+        let result = request.run(&mut Echo).now_or_never().unwrap();
+        let Event::Model(ModelEvent::NamingEnded { name, error, .. }) =
+            NameTrace::late_event(&result)
+        else {
+            panic!("another event");
+        };
+        assert_eq!((name.as_deref(), error), (Some("Fix the tests"), None));
+        let failed = Err(ErrorInfo::new(ErrorCode::Timeout, "too slow"));
+        let Event::Model(ModelEvent::NamingEnded { name, error, .. }) =
+            NameTrace::late_event(&failed)
+        else {
+            panic!("another event");
+        };
+        assert_eq!(name, None);
+        assert_eq!(error.unwrap().code, ErrorCode::Timeout);
+    }
 
     #[test]
     fn name_is_the_first_line_without_quotes() {

@@ -128,9 +128,11 @@ impl Transition<'_, '_> {
 
     fn finish(&mut self, ending: &Ending) {
         if ending.status == RunStatus::Completed {
-            self.detach_naming();
+            for kind in self.detach_jobs() {
+                self.step.effects.push(Effect::DetachJob(kind));
+            }
         }
-        self.close_naming();
+        self.lose_jobs();
         if ending.status == RunStatus::Completed
             && self.state.reflection.is_none()
             && let Some(goal) = self.state.goals.open_mission_goal()

@@ -42,7 +42,7 @@ impl Transition<'_, '_> {
             self.record_offered_tools();
         }
         self.summarize_goals();
-        self.close_naming();
+        self.lose_jobs();
         match self.state.phase {
             Phase::New if self.state.end.ending.is_some() => self.close_in_flight(same_process), // R6
             // It stopped before its first model call, or has not added a message yet.

@@ -138,6 +138,7 @@ fn recorded(state: &RunState, known: &KnownTraces<'_>) -> Recorded {
         start,
         end,
         conversation,
+        jobs,
         turn,
         compaction,
         goals,
@@ -157,6 +158,7 @@ fn recorded(state: &RunState, known: &KnownTraces<'_>) -> Recorded {
     add_conversation(conversation, &mut recorded);
     add_turn(turn, &mut recorded);
     add_compaction(compaction, &mut recorded);
+    recorded.add("jobs", jobs);
     recorded.add("goals", goals);
     add_sub_agents(sub_agents, known, &mut recorded);
     add_usage(usage, &mut recorded);
@@ -288,7 +290,6 @@ fn add_conversation(conversation: &Conversation, recorded: &mut Recorded) {
         system_sequence,
         prompt_tokens,
         window,
-        naming,
         rebuilt,
         rejected_files,
         are_changes_recorded,
@@ -301,7 +302,6 @@ fn add_conversation(conversation: &Conversation, recorded: &mut Recorded) {
     recorded.add("conversation.system_sequence", system_sequence);
     recorded.add("conversation.prompt_tokens", prompt_tokens);
     recorded.add("conversation.window", window);
-    recorded.add("conversation.naming", naming);
     recorded.add("conversation.rebuilt", rebuilt);
     recorded.add("conversation.rejected_files", rejected_files);
     recorded.add("conversation.are_changes_recorded", are_changes_recorded);

@@ -6,10 +6,7 @@ use soong_protocol::{ErrorInfo, Message, OmittedGoal, PromptChanges, PromptRebui
 
 use crate::{
     context::SizedMessage,
-    run::machine::{
-        spec::RunSpec,
-        state::{cut_calls::TruncatedCalls, naming::Naming},
-    },
+    run::machine::{spec::RunSpec, state::cut_calls::TruncatedCalls},
 };
 
 /// The messages that the model is sent, and how large they are.
@@ -31,8 +28,6 @@ pub(in crate::run::machine) struct Conversation {
     /// Context window in tokens: as configured, or smaller after the model has refused a prompt
     /// that should have fitted.
     pub(in crate::run::machine) window: u64,
-    /// Whether a model was asked for the name of the trace.
-    pub(in crate::run::machine) naming: Naming,
     /// How the prompt was rebuilt, if it was.
     pub(in crate::run::machine) rebuilt: Option<PromptRebuild>,
     /// Messages whose images and files are left out, because the service has rejected them.
