@@ -6,6 +6,8 @@
 pub(super) mod auxiliary_call;
 pub(super) mod budget;
 mod callbacks;
+#[cfg(any(test, feature = "testing"))]
+pub(super) mod comparison;
 pub(super) mod documents;
 pub(super) mod effect;
 pub(super) mod ending;

@@ -13,7 +13,7 @@ use super::{RunActor, RunActorState};
 use crate::{
     fault::Faults,
     run::{
-        machine::{RunState, replay::StoredRun, state::comparison::differences},
+        machine::{RunState, comparison::differences, replay::StoredRun},
         tasks::load::read_stored,
     },
 };

@@ -17,8 +17,6 @@ pub(in crate::run) mod answer;
 pub(in crate::run) mod calls;
 pub(in crate::run) mod children;
 pub(in crate::run) mod compaction;
-#[cfg(any(test, feature = "testing"))]
-pub(in crate::run) mod comparison;
 pub(in crate::run) mod conversation;
 pub(in crate::run) mod cut_calls;
 pub(in crate::run) mod documents;
