@@ -54,7 +54,7 @@ use tracing::Instrument;
 use crate::{
     actor_base::{Lifetime, Mailbox},
     artifact::ArtifactHandle,
-    hook::{HookInput, HookResult},
+    hook::HookInput,
     journal::JournalHandle,
     memory::MemoryFiles,
     run::{
@@ -407,31 +407,6 @@ impl RunTasks {
         });
     }
 
-    /// Asks stop hooks whether the run may end; reports their answer.
-    pub(crate) fn call_stop_hooks(
-        &self,
-        myself: ActorRef<RunMsg>,
-        spec: &Arc<RunSpec>,
-        turn: u32,
-        answer: String,
-    ) {
-        let services = Arc::clone(&self.services);
-        let mailbox = self.mailbox(myself);
-        let spec = Arc::clone(spec);
-        let token = self.token.clone();
-        self.spawn(async move {
-            let result = tokio::select! {
-                biased;
-                () = token.cancelled() => HookResult::default(),
-                result = services.hooks.before_end(&spec, answer) => result,
-            };
-            mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Stop {
-                turn,
-                result,
-            }))));
-        });
-    }
-
     /// Stores the documents that the run edited as versions. Cancelled runs flush too: cancellation
     /// does not stop it.
     pub(crate) fn flush_documents(&self, myself: ActorRef<RunMsg>) {
@@ -511,30 +486,6 @@ impl RunTasks {
                 coercion_note: None,
             });
             mailbox.send(RunMsg::Input(Box::new(input)));
-        });
-    }
-
-    /// Stores an answer that is too long for a result. Cancelled runs keep their answer too:
-    /// cancellation does not stop it.
-    pub(crate) fn store_answer(
-        &self,
-        myself: ActorRef<RunMsg>,
-        spec: &Arc<RunSpec>,
-        answer: String,
-    ) {
-        let services = Arc::clone(&self.services);
-        let mailbox = self.mailbox(myself);
-        let spec = Arc::clone(spec);
-        self.spawn(async move {
-            let about = TextSource {
-                title: "answer",
-                message_sequence: None,
-                tool_call_id: None,
-            };
-            let stored = tool_output::store_text(&services.artifacts, &spec, &about, answer).await;
-            mailbox.send(RunMsg::Input(Box::new(RunInput::Stored(
-                StoredInput::Answer(stored),
-            ))));
         });
     }
 

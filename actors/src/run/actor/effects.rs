@@ -31,9 +31,7 @@ impl RunActor {
     ) {
         for effect in effects {
             match effect {
-                Effect::Model(_) | Effect::Job(_) | Effect::Tool(ToolCallEffect::Run(_))
-                    if self.lacks_slot(state) =>
-                {
+                effect if effect.needs_slot() && self.lacks_slot(state) => {
                     state
                         .slot
                         .wait
@@ -57,9 +55,11 @@ impl RunActor {
                     }
                 }
                 Effect::Job(request) => {
-                    self.services
-                        .faults
-                        .at_run_point(&self.entry.identity.run_id, FaultPoint::CallModel);
+                    if request.calls_model() {
+                        self.services
+                            .faults
+                            .at_run_point(&self.entry.identity.run_id, FaultPoint::CallModel);
+                    }
                     state.tasks.start_job(myself.clone(), &self.spec, request);
                 }
                 Effect::Memory(MemoryEffect::Recall(task)) => {
@@ -83,11 +83,6 @@ impl RunActor {
                         prompt,
                     );
                 }
-                Effect::Hook(HookEffect::CallStopHooks { turn, answer }) => {
-                    state
-                        .tasks
-                        .call_stop_hooks(myself.clone(), &self.spec, turn, answer);
-                }
                 Effect::Hook(HookEffect::CallBeforeAgent(task)) => {
                     state.tasks.call_agent_callbacks(
                         myself.clone(),
@@ -101,9 +96,6 @@ impl RunActor {
                         &self.spec,
                         AgentStep::After { turn, answer },
                     );
-                }
-                Effect::Artifact(ArtifactEffect::StoreAnswer(answer)) => {
-                    state.tasks.store_answer(myself.clone(), &self.spec, answer);
                 }
                 Effect::Artifact(ArtifactEffect::FlushDocuments) => {
                     self.services

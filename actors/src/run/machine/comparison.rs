@@ -23,6 +23,7 @@ use soong_protocol::TraceId;
 
 use crate::run::machine::{
     RunState,
+    jobs::Comparison,
     state::{
         answer::AnswerState,
         calls::{CallState, OpenCall, OpenCalls},
@@ -158,7 +159,12 @@ fn recorded(state: &RunState, known: &KnownTraces<'_>) -> Recorded {
     add_conversation(conversation, &mut recorded);
     add_turn(turn, &mut recorded);
     add_compaction(compaction, &mut recorded);
-    recorded.add("jobs", jobs);
+    for (name, comparison) in jobs.comparisons() {
+        match comparison {
+            Comparison::Equal(state) => recorded.add(name, &state),
+            Comparison::Ended(has_ended) => recorded.add_passed(name, has_ended),
+        }
+    }
     recorded.add("goals", goals);
     add_sub_agents(sub_agents, known, &mut recorded);
     add_usage(usage, &mut recorded);
@@ -271,12 +277,10 @@ fn add_end(end: &EndState, recorded: &mut Recorded) {
     let EndState {
         ending,
         is_cancel_requested,
-        stop_hook,
         after_agent,
     } = end;
     recorded.add("end.ending", ending);
     recorded.add("end.is_cancel_requested", is_cancel_requested);
-    recorded.add_passed("end.stop_hook", *stop_hook == EndCheck::Passed);
     recorded.add_passed("end.after_agent", *after_agent == EndCheck::Passed);
 }
 
@@ -465,16 +469,12 @@ fn add_answer(answer: &AnswerState, recorded: &mut Recorded) {
         unexecuted_calls,
         unfit,
         unfit_answers,
-        stored,
-        storing: _,
-        is_kept,
     } = answer;
     recorded.add("answer.text", text);
     recorded.add("answer.check", check);
     recorded.add("answer.unexecuted_calls", unexecuted_calls);
     recorded.add("answer.unfit", unfit);
     recorded.add("answer.unfit_answers", unfit_answers);
-    recorded.add_passed("answer.stored", stored.is_some() || *is_kept);
 }
 
 fn add_documents(documents: &DocumentState, recorded: &mut Recorded) {

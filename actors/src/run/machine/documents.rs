@@ -4,11 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use soong_protocol::{ArtifactEvent, ArtifactRef, EndReason, FlushFailure, RefKind, RunStatus};
+use soong_protocol::{ArtifactEvent, EndReason, FlushFailure, RunStatus};
 
-use crate::run::machine::{
-    RunState, ending::Ending, errors::documents_not_stored, state::phase::Phase,
-};
+use crate::run::machine::{RunState, ending::Ending, errors::documents_not_stored};
 
 impl RunState {
     pub(crate) fn apply_artifact(&mut self, event: &ArtifactEvent) {
@@ -27,36 +25,11 @@ impl RunState {
                 }
             }
             ArtifactEvent::Flushed { versions, failed } => self.apply_flushed(versions, failed),
-            // After its answer, a run stores nothing else: this is the answer, stored by an earlier
-            // incarnation.
-            ArtifactEvent::Saved {
-                name: None,
-                artifact_id,
-                version,
-                content_type,
-                size,
-                ..
-            } if self.is_child_with_answer() => {
-                let reference = ArtifactRef {
-                    kind: RefKind::ArtifactRef,
-                    artifact_id: artifact_id.clone(),
-                    name: None,
-                    version: *version,
-                    content_type: content_type.clone(),
-                    size: *size,
-                    summary: String::new(),
-                };
-                self.edited_documents.artifacts.push(reference.clone());
-                self.answer.stored = Some(reference);
-            }
+            // The answer of a child is one of them (`machine/jobs/store_answer.rs`).
             ArtifactEvent::Saved { name: None, .. }
             | ArtifactEvent::Withdrawn { .. }
             | ArtifactEvent::Deleted { .. } => {}
         }
-    }
-
-    fn is_child_with_answer(&self) -> bool {
-        self.spec.identity.parent.is_some() && matches!(self.phase, Phase::Answered | Phase::Halted)
     }
 
     /// Applies the outcome of storing the run's documents. If a document could not be stored, the

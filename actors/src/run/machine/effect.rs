@@ -35,6 +35,17 @@ pub(crate) enum Effect {
     AbortTasks,
 }
 
+impl Effect {
+    /// Returns whether a child needs its slot for this work (ACT-5).
+    pub(crate) fn needs_slot(&self) -> bool {
+        match self {
+            Self::Model(_) | Self::Tool(ToolCallEffect::Run(_)) => true,
+            Self::Job(request) => request.calls_model(),
+            _ => false,
+        }
+    }
+}
+
 /// A request to a model.
 #[derive(Debug)]
 pub(crate) enum ModelEffect {
@@ -115,8 +126,6 @@ pub(crate) enum HookEffect {
         point: HookPoint,
         prompt: Option<String>,
     },
-    /// Asks stop hooks whether the run may end with this answer.
-    CallStopHooks { turn: u32, answer: String },
     /// Calls the callbacks before the run, with its task.
     CallBeforeAgent(String),
     /// Calls the callbacks after the run, with its answer.
@@ -126,8 +135,6 @@ pub(crate) enum HookEffect {
 /// Work for the artifact store.
 #[derive(Debug)]
 pub(crate) enum ArtifactEffect {
-    /// Stores the answer as an artifact, because it is too long for the run's result.
-    StoreAnswer(String),
     /// Stores the run's document edits as artifact versions.
     FlushDocuments,
     /// Drops the cached copies of these documents, because a rewind replaced their content.

@@ -2,16 +2,15 @@
 
 use soong_model::Completion;
 use soong_protocol::{
-    AnswerCheck, ArtifactRef, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event,
-    ExperienceId, FlushReport, ModelEvent, OpenModelCall, Permission, PermissionDecision,
-    PermissionMode, QuestionId, RunId, RunSettings, Tags, Timestamp, Usage, Usd,
+    AnswerCheck, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event, ExperienceId,
+    FlushReport, ModelEvent, OpenModelCall, Permission, PermissionDecision, PermissionMode,
+    QuestionId, RunId, RunSettings, Tags, Timestamp, Usage, Usd,
 };
 use soong_tool::ChildSpec;
 
 use crate::{
     budget::LimitStatus,
     callback::{AfterResult, BeforeResult, Reports},
-    hook::HookResult,
     memory::Changes,
     run::machine::{
         auxiliary_call::{AuxiliaryAnswer, Used, add_used},
@@ -165,8 +164,6 @@ pub(crate) enum ChildInput {
 pub(crate) enum HookReport {
     /// An event of a hook is to be recorded.
     Event(Box<Event>),
-    /// The answer of stop hooks about the end of the run.
-    Stop { turn: u32, result: HookResult },
     /// The callbacks before or after the run were called.
     Agent(AgentCallbackResult),
 }
@@ -189,8 +186,6 @@ pub(crate) enum AgentCallbackResult {
 pub(crate) enum StoredInput {
     /// The edits of the run, as versions.
     Edits(FlushReport),
-    /// The answer, as an artifact.
-    Answer(Result<ArtifactRef, ErrorInfo>),
 }
 
 /// An input that ends the run, or reports that it makes no progress.
@@ -226,6 +221,7 @@ impl RunInput {
                 .outcome
                 .as_ref()
                 .is_err_and(|error| error.code == ErrorCode::Cancelled),
+            Self::Job(outcome) => outcome.is_cancelled(),
             Self::Hook(HookReport::Agent(result)) => {
                 matches!(result, AgentCallbackResult::Cancelled)
             }

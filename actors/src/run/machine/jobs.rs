@@ -10,15 +10,20 @@
 //! (`tasks/job.rs`).
 
 pub(crate) mod name_trace;
+pub(crate) mod stop_hooks;
+pub(crate) mod store_answer;
 
 use std::{fmt::Debug, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
-use soong_protocol::{ErrorInfo, Event, ModelCallKind};
+use soong_protocol::{ArtifactRef, ErrorCode, ErrorInfo, Event, ModelCallKind};
 
-use crate::run::machine::{
-    RunState, Transition,
-    auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall, Used},
+use crate::{
+    hook::HookResult,
+    run::machine::{
+        RunState, Transition,
+        auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall, Used},
+    },
 };
 
 /// A kind of job. The value is the request of one job.
@@ -38,19 +43,32 @@ pub(crate) trait Job: Sized + Debug + Send + 'static {
     fn apply(run: &mut RunState, event: &Event);
 
     /// Returns whether the model call of the job is in progress.
-    fn is_calling(run: &RunState) -> bool;
+    fn is_calling(_run: &RunState) -> bool {
+        false
+    }
 
     /// Handles the outcome.
     fn ended(transition: &mut Transition<'_, '_>, end: JobEnd<Self::Output>);
 
     /// Records a job that was lost with an earlier incarnation, or that the end of the run cuts off.
-    fn lost(transition: &mut Transition<'_, '_>);
+    /// A job without events is started again by itself.
+    fn lost(_transition: &mut Transition<'_, '_>) {}
 
     /// Records that the job continues after the end of the run. Returns whether one is in progress.
-    fn detached(transition: &mut Transition<'_, '_>) -> bool;
+    fn detached(_transition: &mut Transition<'_, '_>) -> bool {
+        false
+    }
 
     /// Returns the event that the task records if the job ends after its run.
-    fn late_event(result: &Result<Self::Output, ErrorInfo>) -> Event;
+    fn late_event(_result: &Result<Self::Output, ErrorInfo>) -> Option<Event> {
+        None
+    }
+
+    /// Returns how the state is compared with the rebuilt one.
+    #[cfg(any(test, feature = "testing"))]
+    fn comparison(state: &Self::State) -> Comparison {
+        Comparison::Equal(format!("{state:?}"))
+    }
 }
 
 /// How the task of a job treats it.
@@ -58,10 +76,38 @@ pub(crate) trait Job: Sized + Debug + Send + 'static {
 pub(crate) struct JobPolicy {
     /// Component that is named if the body panics.
     pub(crate) component: &'static str,
-    /// Kind of the model calls that the body makes.
-    pub(crate) model_call: ModelCallKind,
-    /// Maximum time that the job takes after the end of its run.
-    pub(crate) max_time_after_run: Duration,
+    /// Kind of the model calls that the body makes. Such a job needs the slot of a child (ACT-5).
+    pub(crate) model_call: Option<ModelCallKind>,
+    pub(crate) on_cancel: OnCancel,
+    /// Maximum time that the job takes after the end of its run. `None`: the run waits for it.
+    pub(crate) max_time_after_run: Option<Duration>,
+}
+
+/// Effect of a cancellation of the run on a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnCancel {
+    /// The job is cut off, and its outcome is the error `cancelled`.
+    CutOff,
+    /// The job ends as if the run were not cancelled.
+    Complete,
+}
+
+/// Progress of a job that the run waits for before it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Progress {
+    #[default]
+    NotStarted,
+    Running,
+    Ended,
+}
+
+/// How the state of a job is compared with the one that is rebuilt from the stored events.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) enum Comparison {
+    /// Both are this.
+    Equal(String),
+    /// Whether the job has ended. It may be repeated, so the rebuilt state may lack that.
+    Ended(bool),
 }
 
 /// The outcome of a job.
@@ -79,6 +125,16 @@ pub(crate) trait JobTools: Send {
         &mut self,
         call: AuxiliaryCall,
     ) -> BoxFuture<'_, Result<AuxiliaryAnswer, ErrorInfo>>;
+
+    /// Asks the stop hooks whether the run may end with this answer.
+    fn call_stop_hooks(&mut self, answer: String) -> BoxFuture<'_, HookResult>;
+
+    /// Stores a text of the run as an artifact.
+    fn store_text(
+        &mut self,
+        title: &'static str,
+        text: String,
+    ) -> BoxFuture<'_, Result<ArtifactRef, ErrorInfo>>;
 }
 
 /// Declares the jobs. A row is `REQUEST in module`; the module is a file of its own.
@@ -108,11 +164,27 @@ macro_rules! jobs {
             $($module: <$module::$request as Job>::State,)*
         }
 
+        #[cfg(any(test, feature = "testing"))]
+        impl JobStates {
+            /// Returns how each state is compared with the rebuilt one.
+            pub(crate) fn comparisons(&self) -> Vec<(&'static str, Comparison)> {
+                vec![$((
+                    concat!("jobs.", stringify!($module)),
+                    $module::$request::comparison(&self.$module),
+                ),)*]
+            }
+        }
+
         impl JobRequest {
             pub(crate) fn kind(&self) -> JobKind {
                 match self {
                     $(Self::$request(_) => JobKind::$request,)*
                 }
+            }
+
+            /// Returns whether the body calls a model.
+            pub(crate) fn calls_model(&self) -> bool {
+                self.kind().policy().model_call.is_some()
             }
 
             /// Runs the body.
@@ -142,8 +214,16 @@ macro_rules! jobs {
         })*
 
         impl JobOutcome {
+            /// Returns whether the job was cut off by a cancellation.
+            pub(crate) fn is_cancelled(&self) -> bool {
+                let error = match self {
+                    $(Self::$request(end) => end.result.as_ref().err(),)*
+                };
+                error.is_some_and(|error| error.code == ErrorCode::Cancelled)
+            }
+
             /// Returns the event that the task records if the job ends after its run.
-            pub(crate) fn late_event(&self) -> Event {
+            pub(crate) fn late_event(&self) -> Option<Event> {
                 match self {
                     $(Self::$request(end) => $module::$request::late_event(&end.result),)*
                 }
@@ -179,7 +259,7 @@ macro_rules! jobs {
 
             /// Returns whether a job makes a model call of this kind.
             pub(crate) fn is_job_calling(&self, kind: ModelCallKind) -> bool {
-                $(if $module::$request::POLICY.model_call == kind {
+                $(if $module::$request::POLICY.model_call == Some(kind) {
                     return $module::$request::is_calling(self);
                 })*
                 false
@@ -213,4 +293,6 @@ macro_rules! jobs {
 
 jobs! {
     NameTrace in name_trace;
+    StopHooks in stop_hooks;
+    StoreAnswer in store_answer;
 }

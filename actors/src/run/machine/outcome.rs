@@ -179,7 +179,7 @@ pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<Chil
 fn answer_for_parent(run: &RunState) -> String {
     let answer = &run.answer.text;
     let limits = run.spec.limits.inline;
-    match &run.answer.stored {
+    match run.stored_answer() {
         Some(reference) => reference_text(reference, "the answer", answer, limits, false, true),
         None if limits.are_exceeded_by(answer) => {
             let trace = &run.spec.identity.trace_id;

@@ -40,7 +40,6 @@ use crate::run::machine::{
     RunState,
     ending::Ending,
     errors::{answer_truncated, content_refused, schema_mismatch, window_full},
-    jobs::JobStates,
     output_schema::matching_text,
     spec::{ModelSpec, RunSpec},
     state::{
@@ -75,7 +74,7 @@ impl RunState {
             },
             start: StartState::default(),
             end: EndState::default(),
-            jobs: JobStates::default(),
+            jobs: Default::default(),
             turn: TurnState::default(),
             compaction: CompactionState::default(),
             sub_agents: SubAgents::default(),
@@ -203,10 +202,8 @@ impl RunState {
                 self.phase = Phase::CallingModel;
                 // The answer of this turn is checked, stored and flushed anew.
                 self.end.after_agent = EndCheck::NotCalled;
-                self.end.stop_hook = EndCheck::NotCalled;
                 self.edited_documents.flushed = false;
                 self.edited_documents.flushing = false;
-                self.answer.forget_storage();
                 self.turn.kept_partial = false;
                 self.turn.is_open = true;
                 self.turn.attempt = *attempt;
@@ -504,7 +501,7 @@ impl RunState {
     /// Sets the final answer. If a schema is required, the second mismatch in a row ends the run,
     /// and so does the first one in the answer of a callback.
     fn set_answer(&mut self, text: &str, recorded_check: Option<AnswerCheck>, by_callback: bool) {
-        self.answer.forget_storage();
+        self.forget_stored_answer();
         let checked = match (&self.spec.output_schema, recorded_check) {
             (None, _) => Ok(text.to_owned()),
             // Recorded: the check is not repeated.

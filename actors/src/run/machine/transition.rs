@@ -132,12 +132,8 @@ impl Transition<'_, '_> {
             }
             RunInput::PermissionMode { mode, ticket } => self.set_permission_mode(mode, ticket),
             RunInput::Hook(HookReport::Event(event)) => self.emit(*event),
-            RunInput::Hook(HookReport::Stop { turn, result }) => {
-                self.stop_hooks_answered(turn, result)
-            }
             RunInput::Hook(HookReport::Agent(result)) => self.agent_callbacks_called(result),
             RunInput::Stored(StoredInput::Edits(flushed)) => self.flushed(flushed),
-            RunInput::Stored(StoredInput::Answer(stored)) => self.answer_stored(stored),
             RunInput::End(input) => self.end_input(input),
         }
     }
@@ -245,7 +241,7 @@ impl Transition<'_, '_> {
             EndInput::Abandon { ending, flushed } => {
                 self.state.end.ending = Some(ending);
                 // Nothing can store the answer any more: a long one is shortened.
-                self.state.answer.is_kept = true;
+                self.give_up_answer_storage();
                 self.lose_jobs();
                 self.close_in_flight(self.context.budget.is_some());
                 self.flushed(flushed);

@@ -14,9 +14,14 @@ use std::{
     time::Duration,
 };
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::{
+    FutureExt,
+    future::{BoxFuture, pending, ready},
+};
 use ractor::ActorRef;
-use soong_protocol::{ErrorCode, ErrorInfo, Event, EventDraft, Role, SessionWrite, Write};
+use soong_protocol::{
+    ArtifactRef, ErrorCode, ErrorInfo, Event, EventDraft, Role, SessionWrite, Write,
+};
 use soong_storage::store::{Append, StoreError};
 use tokio::time::sleep;
 use tokio_util::{
@@ -25,16 +30,23 @@ use tokio_util::{
 };
 
 use crate::{
+    actor_base::Mailbox,
     clock::now,
+    hook::HookResult,
     run::{
         machine::{
             auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall},
             input::RunInput,
-            jobs::{JobKind, JobRequest, JobTools},
+            jobs::{JobKind, JobOutcome, JobRequest, JobTools, OnCancel},
             spec::RunSpec,
         },
         message::RunMsg,
-        tasks::{RunTasks, TaskServices, model_call::CallObserver, until_cancelled},
+        tasks::{
+            RunTasks, TaskServices,
+            model_call::CallObserver,
+            tool_output::{TextSource, store_text},
+            until_cancelled,
+        },
     },
 };
 
@@ -57,7 +69,9 @@ struct Detachment {
 struct Tools {
     services: Arc<TaskServices>,
     spec: Arc<RunSpec>,
-    observer: CallObserver,
+    mailbox: Mailbox<RunMsg>,
+    /// `None` if the job calls no model.
+    observer: Option<CallObserver>,
 }
 
 impl JobTools for Tools {
@@ -65,13 +79,83 @@ impl JobTools for Tools {
         &mut self,
         call: AuxiliaryCall,
     ) -> BoxFuture<'_, Result<AuxiliaryAnswer, ErrorInfo>> {
+        let Some(observer) = &mut self.observer else {
+            let message = "the job has not declared that it calls a model";
+            return ready(Err(ErrorInfo::new(ErrorCode::InternalError, message))).boxed();
+        };
         let messages = vec![(Role::User, call.user)];
         let utility = &self.spec.auxiliary_models.utility;
-        let observer = &mut self.observer;
         self.services
             .models
             .call_auxiliary(&self.spec, utility, call.system, messages, observer)
             .boxed()
+    }
+
+    fn call_stop_hooks(&mut self, answer: String) -> BoxFuture<'_, HookResult> {
+        self.services.hooks.before_end(&self.spec, answer).boxed()
+    }
+
+    fn store_text(
+        &mut self,
+        title: &'static str,
+        text: String,
+    ) -> BoxFuture<'_, Result<ArtifactRef, ErrorInfo>> {
+        async move {
+            let source = TextSource {
+                title,
+                message_sequence: None,
+                tool_call_id: None,
+            };
+            store_text(&self.services.artifacts, &self.spec, &source, text).await
+        }
+        .boxed()
+    }
+}
+
+impl Tools {
+    /// Runs the body of a job. Cancellation, a panic, and the end of `timeout` are errors.
+    async fn run(
+        &mut self,
+        request: JobRequest,
+        token: &CancellationToken,
+        timeout: impl Future<Output = ErrorInfo>,
+    ) -> JobOutcome {
+        let kind = request.kind();
+        let policy = kind.policy();
+        let redactor = self.services.redactor.clone();
+        let never = CancellationToken::new();
+        let token = match policy.on_cancel {
+            OnCancel::CutOff => token,
+            OnCancel::Complete => &never,
+        };
+        let result = {
+            let body = pin!(request.run(self));
+            tokio::select! {
+                biased;
+                result = until_cancelled(policy.component, token, &redactor, body) => {
+                    result.flatten()
+                }
+                error = timeout => Err(error),
+            }
+        };
+        result.unwrap_or_else(|error| {
+            let observer = self.observer.as_mut();
+            let used = observer.and_then(|observer| observer.meter.used_by_failure(&error));
+            kind.failed(self.spec.redactor.redact_error(error), used)
+        })
+    }
+
+    /// Reports the outcome to the run.
+    fn report(&mut self, outcome: JobOutcome) {
+        let input = Box::new(RunInput::Job(outcome));
+        let message = match &mut self.observer {
+            Some(observer) => RunMsg::ModelCallEnded {
+                input,
+                reservation: observer.reservation.take(),
+            },
+            None => RunMsg::Input(input),
+        };
+        self.mailbox.send(message);
     }
 }
 
@@ -83,64 +167,67 @@ impl RunTasks {
         spec: &Arc<RunSpec>,
         request: JobRequest,
     ) {
-        let kind = request.kind();
-        let policy = kind.policy();
-        let services = Arc::clone(&self.services);
-        let spec = Arc::clone(spec);
+        let policy = request.kind().policy();
         let mailbox = self.mailbox(myself);
+        let services = &self.services;
+        let observer = policy.model_call.map(|kind| {
+            CallObserver::new(&services.journal, &self.entry, spec, kind, mailbox.clone())
+        });
+        let mut tools = Tools {
+            services: Arc::clone(services),
+            spec: Arc::clone(spec),
+            mailbox,
+            observer,
+        };
+        if let Some(max_time) = policy.max_time_after_run {
+            return self.spawn_detachable(tools, request, max_time);
+        }
+        let token = self.token.clone();
+        self.spawn(async move {
+            let outcome = tools.run(request, &token, pending()).await;
+            tools.report(outcome);
+        });
+    }
+
+    /// Spawns the task of a job that may outlive its run.
+    fn spawn_detachable(&mut self, mut tools: Tools, request: JobRequest, max_time: Duration) {
         // Not a child of the token of the tasks: that one is cancelled when the actor of an ended
         // run stops.
         let token = self.entry.control.token.child_token();
         let detachment = Arc::new(Detachment::default());
         self.jobs.push(OpenJob {
-            kind,
+            kind: request.kind(),
             cancellation: token.clone().drop_guard(),
             detachment: Arc::clone(&detachment),
         });
-        let mut tools = Tools {
-            observer: CallObserver::new(
-                &services.journal,
-                &self.entry,
-                &spec,
-                policy.model_call,
-                mailbox.clone(),
-            ),
-            services: Arc::clone(&services),
-            spec: Arc::clone(&spec),
-        };
         let task_of_run = self.tracker.token();
         let lifetime = self.services.lifetime.clone();
+        let closing = lifetime.closing().clone();
+        let run_ended = detachment.run_ended.clone();
         lifetime.spawn(async move {
-            let result = {
-                let body = pin!(request.run(&mut tools));
-                let work = until_cancelled(policy.component, &token, &services.redactor, body);
-                tokio::select! {
-                    biased;
-                    // The next process records that the job was interrupted if the run has not
-                    // ended.
-                    () = services.lifetime.closing().cancelled() => return,
-                    result = work => result.flatten(),
-                    error = end_of_time(&detachment.run_ended, policy.max_time_after_run) => Err(error),
-                }
+            let timeout = end_of_time(&run_ended, max_time);
+            let outcome = tokio::select! {
+                biased;
+                // The next process records that the job was interrupted if the run has not ended.
+                () = closing.cancelled() => return,
+                outcome = tools.run(request, &token, timeout) => outcome,
             };
-            let observer = &mut tools.observer;
-            let outcome = result.unwrap_or_else(|error| {
-                let used = observer.meter.used_by_failure(&error);
-                kind.failed(spec.redactor.redact_error(error), used)
-            });
             let late_event = outcome.late_event();
-            mailbox.send(RunMsg::ModelCallEnded {
-                input: Box::new(RunInput::Job(outcome)),
-                reservation: observer.reservation.take(),
-            });
+            tools.report(outcome);
             drop(task_of_run);
             // The run records the outcome, or it has ended without it.
             tokio::select! {
                 biased;
-                () = detachment.run_ended.cancelled() => record(&services, &spec, late_event).await,
+                () = run_ended.cancelled() => {
+                    if let Some(event) = late_event {
+                        record(&tools.services, &tools.spec, event).await;
+                    }
+                }
                 () = token.cancelled() => {}
-                () = services.lifetime.closing().cancelled() => {}
+                () = closing.cancelled() => {}
             }
+            // Counts the job until here.
+            drop(detachment);
         });
     }
 

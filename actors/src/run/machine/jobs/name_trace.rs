@@ -19,7 +19,7 @@ use crate::{
     run::machine::{
         RunState, Transition,
         auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall, Used, usage_and_cost},
-        jobs::{Job, JobEnd, JobPolicy, JobTools},
+        jobs::{Job, JobEnd, JobPolicy, JobTools, OnCancel},
     },
 };
 
@@ -48,8 +48,9 @@ impl Job for NameTrace {
 
     const POLICY: JobPolicy = JobPolicy {
         component: "the model provider",
-        model_call: ModelCallKind::Naming,
-        max_time_after_run: Duration::from_secs(20),
+        model_call: Some(ModelCallKind::Naming),
+        on_cancel: OnCancel::CutOff,
+        max_time_after_run: Some(Duration::from_secs(20)),
     };
 
     fn run(self, tools: &mut dyn JobTools) -> BoxFuture<'_, Result<AuxiliaryAnswer, ErrorInfo>> {
@@ -108,8 +109,8 @@ impl Job for NameTrace {
         true
     }
 
-    fn late_event(result: &Result<AuxiliaryAnswer, ErrorInfo>) -> Event {
-        naming_ended(name_of_result(result), None).into()
+    fn late_event(result: &Result<AuxiliaryAnswer, ErrorInfo>) -> Option<Event> {
+        Some(naming_ended(name_of_result(result), None).into())
     }
 }
 
@@ -216,8 +217,10 @@ fn name_in(answer: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
+    use soong_protocol::ArtifactRef;
 
     use super::*;
+    use crate::hook::HookResult;
 
     /// Answers each request with its own text.
     struct Echo;
@@ -238,6 +241,18 @@ mod tests {
             };
             std::future::ready(Ok(answer)).boxed()
         }
+
+        fn call_stop_hooks(&mut self, _: String) -> BoxFuture<'_, HookResult> {
+            unreachable!("the job asks the model only")
+        }
+
+        fn store_text(
+            &mut self,
+            _: &'static str,
+            _: String,
+        ) -> BoxFuture<'_, Result<ArtifactRef, ErrorInfo>> {
+            unreachable!("the job asks the model only")
+        }
     }
 
     #[test]
@@ -247,14 +262,14 @@ mod tests {
             user: "\"Fix the tests\"".to_owned(),
         });
         let result = request.run(&mut Echo).now_or_never().unwrap();
-        let Event::Model(ModelEvent::NamingEnded { name, error, .. }) =
+        let Some(Event::Model(ModelEvent::NamingEnded { name, error, .. })) =
             NameTrace::late_event(&result)
         else {
             panic!("another event");
         };
         assert_eq!((name.as_deref(), error), (Some("Fix the tests"), None));
         let failed = Err(ErrorInfo::new(ErrorCode::Timeout, "too slow"));
-        let Event::Model(ModelEvent::NamingEnded { name, error, .. }) =
+        let Some(Event::Model(ModelEvent::NamingEnded { name, error, .. })) =
             NameTrace::late_event(&failed)
         else {
             panic!("another event");

@@ -10,9 +10,8 @@
 //! (`outcome.rs`).
 
 use soong_protocol::{
-    ArtifactEvent, ArtifactRef, CollaboratorStatus, EndReason, ErrorCode, ErrorInfo, EventDraft,
-    FlushReport, GoalChanges, GoalEvent, GoalStatus, RunEvent, RunStatus, RunWrite, SubAgentEvent,
-    Write,
+    ArtifactEvent, CollaboratorStatus, EndReason, ErrorCode, ErrorInfo, EventDraft, FlushReport,
+    GoalChanges, GoalEvent, GoalStatus, RunEvent, RunStatus, RunWrite, SubAgentEvent, Write,
 };
 
 use crate::run::machine::{
@@ -59,10 +58,7 @@ impl Transition<'_, '_> {
             }
             return;
         }
-        if self.state.spec.identity.parent.is_some()
-            && !self.state.answer.is_kept
-            && self.awaits_answer_storage()
-        {
+        if self.awaits_answer_storage() {
             return;
         }
         let ending = self.state.end.ending.clone().unwrap_or(Ending {
@@ -71,41 +67,6 @@ impl Transition<'_, '_> {
             error: None,
         });
         self.finish(&ending);
-    }
-
-    /// Requests storage of an answer that is too large for a result. Returns `false` if the answer
-    /// is small or stored already.
-    fn awaits_answer_storage(&mut self) -> bool {
-        if self.state.answer.stored.is_some()
-            || !self
-                .state
-                .spec
-                .limits
-                .inline
-                .are_exceeded_by(&self.state.answer.text)
-        {
-            return false;
-        }
-        if !std::mem::replace(&mut self.state.answer.storing, true) {
-            self.step
-                .effects
-                .push(Effect::Artifact(ArtifactEffect::StoreAnswer(
-                    self.state.answer.text.clone(),
-                )));
-        }
-        true
-    }
-
-    /// Handles the outcome of storing the answer. An answer that could not be stored is shortened.
-    pub(crate) fn answer_stored(&mut self, stored: Result<ArtifactRef, ErrorInfo>) {
-        self.state.answer.is_kept = true;
-        if let Ok(reference) = stored {
-            self.state
-                .edited_documents
-                .artifacts
-                .push(reference.clone());
-            self.state.answer.stored = Some(reference);
-        }
     }
 
     /// Handles the outcome of storing the run's documents. Emits no event if there are none.

@@ -69,8 +69,6 @@ pub(in crate::run::machine) struct EndState {
     pub(in crate::run::machine) ending: Option<Ending>,
     /// Whether a cancellation is recorded.
     pub(in crate::run::machine) is_cancel_requested: bool,
-    /// Whether a stop hook may still refuse the end.
-    pub(in crate::run::machine) stop_hook: EndCheck,
     /// Whether the callbacks after the run have been called.
     pub(in crate::run::machine) after_agent: EndCheck,
 }
