@@ -68,11 +68,6 @@ impl RunActor {
                         .at_run_point(&self.entry.identity.run_id, FaultPoint::CallModel);
                     state.tasks.recall(myself.clone(), &self.spec, task);
                 }
-                Effect::Memory(MemoryEffect::Learn(changes)) => {
-                    state
-                        .tasks
-                        .write_experiences(myself.clone(), &self.spec, *changes);
-                }
                 Effect::Tool(effect) => self.perform_tool_effect(myself, effect, state),
                 Effect::Child(effect) => self.perform_child_effect(effect, state),
                 Effect::Hook(HookEffect::NotifyStart { point, prompt }) => {

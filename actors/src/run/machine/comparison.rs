@@ -493,11 +493,6 @@ fn add_documents(documents: &DocumentState, recorded: &mut Recorded) {
 }
 
 fn add_reflection(reflection: &ReflectionState, recorded: &mut Recorded) {
-    let ReflectionState {
-        conversation,
-        is_writing: _,
-        is_written,
-    } = reflection;
+    let ReflectionState { conversation } = reflection;
     recorded.add("reflection.conversation", conversation);
-    recorded.add_passed("reflection.is_written", *is_written);
 }

@@ -10,7 +10,6 @@ use soong_protocol::{
 
 use crate::{
     hook::HookPoint,
-    memory::Changes,
     run::machine::{
         auxiliary_call::AuxiliaryCall,
         inline::InlineLimits,
@@ -62,8 +61,6 @@ pub(crate) enum ModelEffect {
 pub(crate) enum MemoryEffect {
     /// Searches the experiences of earlier runs that match this task.
     Recall(String),
-    /// Stores new experiences.
-    Learn(Box<Changes>),
 }
 
 /// Work for one tool call.

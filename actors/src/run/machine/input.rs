@@ -102,12 +102,6 @@ pub(crate) enum MemoryInput {
     Recalled(Box<RecallResult>),
     /// A reflection on messages that a summary is about to replace ended.
     Reflected(Box<ReflectionResult>),
-    /// New experiences were stored, or could not be: the id of each new one, and whether it was
-    /// added.
-    Learned {
-        changes: Box<Changes>,
-        outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo>,
-    },
 }
 
 /// An input that concerns one tool call.

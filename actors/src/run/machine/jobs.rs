@@ -9,6 +9,7 @@
 //! polled. Elsewhere: the task that polls it, and owns cancellation, panics, budget and time
 //! (`tasks/job.rs`).
 
+pub(crate) mod learn;
 pub(crate) mod name_trace;
 pub(crate) mod stop_hooks;
 pub(crate) mod store_answer;
@@ -16,10 +17,11 @@ pub(crate) mod store_answer;
 use std::{fmt::Debug, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
-use soong_protocol::{ArtifactRef, ErrorCode, ErrorInfo, Event, ModelCallKind};
+use soong_protocol::{ArtifactRef, ErrorCode, ErrorInfo, Event, ExperienceId, ModelCallKind};
 
 use crate::{
     hook::HookResult,
+    memory::Changes,
     run::machine::{
         RunState, Transition,
         auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall, Used},
@@ -40,7 +42,7 @@ pub(crate) trait Job: Sized + Debug + Send + 'static {
     fn run(self, tools: &mut dyn JobTools) -> BoxFuture<'_, Result<Self::Output, ErrorInfo>>;
 
     /// Applies an event to the state, live and on rebuild.
-    fn apply(run: &mut RunState, event: &Event);
+    fn apply(_run: &mut RunState, _event: &Event) {}
 
     /// Returns whether the model call of the job is in progress.
     fn is_calling(_run: &RunState) -> bool {
@@ -118,6 +120,14 @@ pub(crate) struct JobEnd<T> {
     pub(crate) used_by_failure: Option<Used>,
 }
 
+/// Changes of the experiences file that were made.
+#[derive(Debug)]
+pub(crate) struct LearnedChanges {
+    pub(crate) changes: Changes,
+    /// The id of each new experience, and whether it was added.
+    pub(crate) added: Vec<(ExperienceId, bool)>,
+}
+
 /// Everything that the body of a job may use.
 pub(crate) trait JobTools: Send {
     /// Sends a request to the utility model of the run.
@@ -125,6 +135,12 @@ pub(crate) trait JobTools: Send {
         &mut self,
         call: AuxiliaryCall,
     ) -> BoxFuture<'_, Result<AuxiliaryAnswer, ErrorInfo>>;
+
+    /// Changes the experiences of the run's user.
+    fn change_experiences(
+        &mut self,
+        changes: Changes,
+    ) -> BoxFuture<'_, Result<LearnedChanges, ErrorInfo>>;
 
     /// Asks the stop hooks whether the run may end with this answer.
     fn call_stop_hooks(&mut self, answer: String) -> BoxFuture<'_, HookResult>;
@@ -293,6 +309,7 @@ macro_rules! jobs {
 
 jobs! {
     NameTrace in name_trace;
+    Learn in learn;
     StopHooks in stop_hooks;
     StoreAnswer in store_answer;
 }

@@ -113,9 +113,6 @@ impl Transition<'_, '_> {
             }
             RunInput::Memory(MemoryInput::Recalled(_)) => {}
             RunInput::Memory(MemoryInput::Reflected(result)) => self.reflection_ended(*result),
-            RunInput::Memory(MemoryInput::Learned { changes, outcome }) => {
-                self.experiences_written(*changes, outcome)
-            }
             RunInput::Tool(input) => self.tool_input(input),
             RunInput::Child(ChildInput::Ended(result)) => self.child_ended(*result),
             RunInput::Child(ChildInput::Changed {

@@ -33,17 +33,19 @@ use crate::{
     actor_base::Mailbox,
     clock::now,
     hook::HookResult,
+    memory::Changes,
     run::{
         machine::{
             auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall},
             input::RunInput,
-            jobs::{JobKind, JobOutcome, JobRequest, JobTools, OnCancel},
+            jobs::{JobKind, JobOutcome, JobRequest, JobTools, LearnedChanges, OnCancel},
             spec::RunSpec,
         },
         message::RunMsg,
         tasks::{
             RunTasks, TaskServices,
             model_call::CallObserver,
+            reflection::write,
             tool_output::{TextSource, store_text},
             until_cancelled,
         },
@@ -89,6 +91,19 @@ impl JobTools for Tools {
             .models
             .call_auxiliary(&self.spec, utility, call.system, messages, observer)
             .boxed()
+    }
+
+    fn change_experiences(
+        &mut self,
+        changes: Changes,
+    ) -> BoxFuture<'_, Result<LearnedChanges, ErrorInfo>> {
+        async move {
+            let memory = self.services.memory.of(&self.spec.identity.uid);
+            let (outcome, changes) = write(memory, &self.services.redactor, changes).await;
+            let added = outcome?;
+            Ok(LearnedChanges { changes, added })
+        }
+        .boxed()
     }
 
     fn call_stop_hooks(&mut self, answer: String) -> BoxFuture<'_, HookResult> {

@@ -33,28 +33,6 @@ use crate::{
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl RunTasks {
-    /// Writes learned experiences to the memory file; reports the outcome. Cancellation does not
-    /// stop it.
-    pub(crate) fn write_experiences(
-        &self,
-        myself: ActorRef<RunMsg>,
-        spec: &RunSpec,
-        changes: Changes,
-    ) {
-        let memory = self.services.memory.of(&spec.identity.uid);
-        let mailbox = self.mailbox(myself);
-        let redactor = self.services.redactor.clone();
-        self.spawn(async move {
-            let (outcome, changes) = write(memory, &redactor, changes).await;
-            mailbox.send(RunMsg::Input(Box::new(RunInput::Memory(
-                MemoryInput::Learned {
-                    changes: Box::new(changes),
-                    outcome,
-                },
-            ))));
-        });
-    }
-
     /// Reflects on messages that a summary is about to replace; reports what was learned, or the
     /// error.
     pub(crate) fn reflect(
@@ -97,7 +75,7 @@ impl RunTasks {
 }
 
 /// Outcome of writing experiences: the id of each new one, and whether it was added.
-type Written = Result<Vec<(ExperienceId, bool)>, ErrorInfo>;
+pub(super) type Written = Result<Vec<(ExperienceId, bool)>, ErrorInfo>;
 
 /// Calls the model, and writes the experiences of its answer. Only the call is cut off when the run
 /// is cancelled.
@@ -172,7 +150,7 @@ async fn reflect(
 }
 
 /// Writes experiences to the file.
-async fn write(
+pub(super) async fn write(
     memory: Arc<MemoryFile>,
     redactor: &Redactor,
     changes: Changes,

@@ -220,7 +220,7 @@ mod tests {
     use soong_protocol::ArtifactRef;
 
     use super::*;
-    use crate::hook::HookResult;
+    use crate::{hook::HookResult, memory::Changes, run::machine::jobs::LearnedChanges};
 
     /// Answers each request with its own text.
     struct Echo;
@@ -240,6 +240,13 @@ mod tests {
                 discarded: None,
             };
             std::future::ready(Ok(answer)).boxed()
+        }
+
+        fn change_experiences(
+            &mut self,
+            _: Changes,
+        ) -> BoxFuture<'_, Result<LearnedChanges, ErrorInfo>> {
+            unreachable!("the job asks the model only")
         }
 
         fn call_stop_hooks(&mut self, _: String) -> BoxFuture<'_, HookResult> {

@@ -47,7 +47,7 @@ impl Transition<'_, '_> {
         {
             return;
         }
-        if self.awaits_experience_write() || self.awaits_stop_hooks() || self.awaits_after_agent() {
+        if self.awaits_learning() || self.awaits_stop_hooks() || self.awaits_after_agent() {
             return;
         }
         if self.state.edited_documents.wrote && !self.state.edited_documents.flushed {

@@ -2,23 +2,18 @@
 //! goals and its plan do not change (MEM-4).
 //!
 //! Pure; part of the run state machine. The model gets the conversation as text within one message,
-//! so it can reflect on a conversation in any state. Its answer is recorded first, and then written
-//! to the experiences file. A crash between the two writes it again, which changes nothing.
+//! so it can reflect on a conversation in any state.
 //!
-//! Elsewhere: the request and the parsing of the answer (`memory/reflect.rs`).
+//! Elsewhere: writing what was learned (`machine/jobs/learn.rs`), the request and the parsing of the answer (`memory/reflect.rs`).
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
-use soong_protocol::{EndReason, ErrorInfo, ExperienceId, MemoryEvent, Message, Role};
+use soong_protocol::{ExperienceId, MemoryEvent, Message, Role};
 
 use crate::{
     context::conversation_text,
-    memory::{Changes, experiences_in, read_reflection},
-    run::machine::{
-        RunState, Transition,
-        effect::{Effect, MemoryEffect},
-        state::{phase::Phase, reflection::ReflectionState},
-    },
+    memory::Changes,
+    run::machine::{RunState, Transition, state::reflection::ReflectionState},
 };
 
 impl RunState {
@@ -26,10 +21,7 @@ impl RunState {
     pub(crate) fn begin_side_branch(&mut self) {
         if self.reflection.is_none() {
             let past = std::mem::take(&mut self.conversation.transcript);
-            self.reflection = Some(ReflectionState {
-                conversation: past,
-                ..ReflectionState::default()
-            });
+            self.reflection = Some(ReflectionState { conversation: past });
             // The reflecting model has a system prompt of its own.
             self.conversation.system = None;
             self.conversation.system_sequence = None;
@@ -60,53 +52,6 @@ impl Transition<'_, '_> {
         let question = self.state.spec.task.clone();
         self.add_message(Role::User, question, |_| {});
         self.open_turn();
-    }
-
-    /// Requests that the learned experiences are written once there is an answer. Returns `true`
-    /// while the run must wait for that.
-    pub(in crate::run) fn awaits_experience_write(&mut self) -> bool {
-        let answered = self.state.phase == Phase::Answered && self.state.end.ending.is_none();
-        let spec = Arc::clone(&self.state.spec);
-        let at = self.context.now;
-        // A write in progress cannot be cancelled: the run waits for its outcome, however it ends.
-        let is_due =
-            |look: &&mut ReflectionState| !look.is_written && (answered || look.is_writing);
-        let Some(look) = self.state.reflection.as_mut().filter(is_due) else {
-            return false;
-        };
-        if !std::mem::replace(&mut look.is_writing, true) {
-            let shown_ids: HashSet<String> =
-                experiences_in(look.conversation.iter().map(|entry| &*entry.message));
-            let (new, rated) = read_reflection(&self.state.answer.text, &shown_ids);
-            let reflection = spec.identity.run_id.to_string();
-            let trace_id = Some(spec.identity.trace_id.clone());
-            self.step
-                .effects
-                .push(Effect::Memory(MemoryEffect::Learn(Box::new(Changes {
-                    reflection,
-                    trace_id,
-                    at,
-                    new,
-                    rated,
-                }))));
-        }
-        true
-    }
-
-    /// Records the outcome of writing the experiences.
-    pub(in crate::run) fn experiences_written(
-        &mut self,
-        changes: Changes,
-        outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo>,
-    ) {
-        let Some(reflection) = &mut self.state.reflection else {
-            return;
-        };
-        reflection.is_written = true;
-        match outcome {
-            Ok(added) => self.state.answer.text = self.record_experiences(changes, added),
-            Err(error) => self.set_failure(EndReason::Failed, error),
-        }
     }
 
     /// Records experiences that were written: `added` has the id of each new one, and whether it
