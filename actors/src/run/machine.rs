@@ -1,6 +1,6 @@
 //! The state machine of a run: computes the consequences of one input, without I/O.
 //!
-//! Its types are here, because every part of it changes them. Elsewhere: how an event changes the
+//! Its types are here so that the modules below can access their private fields. Elsewhere: how an event changes the
 //! state (`machine/state.rs`), which input has which consequences (`machine/transition.rs`).
 
 pub(super) mod auxiliary_call;
@@ -8,7 +8,6 @@ pub(super) mod budget;
 mod callbacks;
 #[cfg(any(test, feature = "testing"))]
 pub(super) mod comparison;
-pub(super) mod documents;
 pub(super) mod effect;
 pub(super) mod ending;
 pub(super) mod errors;
@@ -19,7 +18,6 @@ pub(super) mod jobs;
 pub(super) mod lifecycle;
 pub(super) mod lost_calls;
 pub(super) mod memory;
-
 pub(super) mod outcome;
 pub(super) mod output_schema;
 pub(super) mod permission_mode;

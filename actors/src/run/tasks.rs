@@ -37,10 +37,7 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use ractor::ActorRef;
-use soong_protocol::{
-    AnswerCheck, ErrorCode, ErrorInfo, FlushFailure, FlushReport, ModelCallKind, RunWrite, TraceId,
-    Write,
-};
+use soong_protocol::{AnswerCheck, ErrorCode, ErrorInfo, ModelCallKind, RunWrite, TraceId, Write};
 use soong_storage::store::Append;
 use soong_text::Redactor;
 use soong_tool::{ToolOutput, artifact::ArtifactOwner};
@@ -61,9 +58,7 @@ use crate::{
         machine::{
             auxiliary_call::AuxiliaryCall,
             effect::{ModelCall, OversizedResults, ToolCallRequest},
-            input::{
-                EndInput, HookReport, ModelInput, RunInput, StoredInput, SummaryInput, ToolInput,
-            },
+            input::{EndInput, HookReport, ModelInput, RunInput, SummaryInput, ToolInput},
             outcome,
             spec::RunSpec,
         },
@@ -74,7 +69,7 @@ use crate::{
             callbacks::{CallbackCalls, CallbackRun},
             checked_call::{check_answer, check_call},
             hook_calls::HookCalls,
-            job::OpenJob,
+            job::DetachableJob,
             load::{last_settings, read_stored},
             model_call::{CallObserver, ModelCaller},
             panicked::panic_error,
@@ -111,8 +106,8 @@ pub(crate) struct RunTasks {
     tracker: TaskTracker,
     /// Cancelled when the run is cancelled, its tasks are cut off, or this incarnation dies.
     token: CancellationToken,
-    /// The jobs that were started, of which some may have ended.
-    jobs: Vec<OpenJob>,
+    /// The jobs that may outlive the run; some may have ended.
+    jobs: Vec<DetachableJob>,
     _guard: DropGuard,
 }
 
@@ -407,31 +402,6 @@ impl RunTasks {
         });
     }
 
-    /// Stores the documents that the run edited as versions. Cancelled runs flush too: cancellation
-    /// does not stop it.
-    pub(crate) fn flush_documents(&self, myself: ActorRef<RunMsg>) {
-        let services = Arc::clone(&self.services);
-        let entry = Arc::clone(&self.entry);
-        let mailbox = self.mailbox(myself);
-        self.spawn(async move {
-            let flush = || {
-                services
-                    .artifacts
-                    .flush_run(&entry.identity.trace_id, &entry.identity.run_id)
-            };
-            let flushed = services
-                .lifetime
-                .keep_trying("storing a run's documents", flush)
-                .await
-                .unwrap_or_else(unknown_flush);
-            if !services.lifetime.is_closing() {
-                mailbox.send(RunMsg::Input(Box::new(RunInput::Stored(
-                    StoredInput::Edits(flushed),
-                ))));
-            }
-        });
-    }
-
     /// Stores the results of a call's children, which are too long for the conversation; reports
     /// the call's outcome.
     pub(crate) fn store_results(
@@ -544,15 +514,6 @@ async fn until_cancelled<T>(
         ended = AssertUnwindSafe(work).catch_unwind() => {
             ended.map_err(|panic| panic_error(redactor, component, &*panic))
         }
-    }
-}
-
-/// Returns the outcome of a flush whose documents cannot be determined.
-pub(crate) fn unknown_flush(error: ErrorInfo) -> FlushReport {
-    let name = "(the list of edited documents cannot be read)".to_owned();
-    FlushReport {
-        failed: vec![FlushFailure { name, error }],
-        ..FlushReport::default()
     }
 }
 

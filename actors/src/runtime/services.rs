@@ -37,7 +37,7 @@ pub(super) struct Services {
     pub(super) resolver: Arc<RunResolver>,
     pub(super) actor_tree: Arc<ActorTree>,
     pub(super) token_deviations: Arc<TokenDeviations>,
-    /// The calls for names of traces that have outlived their runs.
+    /// The jobs that have outlived their runs, such as calls for names of traces.
     pub(super) detached_jobs: TaskTracker,
     pub(super) lifetime: Lifetime,
 }

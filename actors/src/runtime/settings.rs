@@ -45,7 +45,7 @@ pub(super) fn resolve(
     before: Option<&InheritedSettings>,
     configured: &Budget,
 ) -> RunSettings {
-    let open = RunSettings::default();
+    let default_settings = RunSettings::default();
     let inherited = inherited(start, mode, before);
     let SettingUpdates {
         // Not one of the stored settings: see [`mode`].
@@ -71,8 +71,10 @@ pub(super) fn resolve(
     RunSettings {
         agent_type: preset
             .resolve(Some(inherited.agent_type))
-            .unwrap_or(open.agent_type),
-        model: model.resolve(Some(inherited.model)).unwrap_or(open.model),
+            .unwrap_or(default_settings.agent_type),
+        model: model
+            .resolve(Some(inherited.model))
+            .unwrap_or(default_settings.model),
         options: RunOptions {
             max_turns: max_turns.resolve(inherited.options.max_turns),
             tools: tools.resolve(inherited.options.tools),
@@ -113,23 +115,25 @@ pub(super) fn resolve(
 /// Returns the settings that a run inherits from the one before it, with the budget as the caller
 /// gave it.
 fn inherited(start: &RunRequest, mode: RunMode, before: Option<&InheritedSettings>) -> RunSettings {
-    let open = RunSettings::default();
-    let Some(before) = before else { return open };
+    let default_settings = RunSettings::default();
+    let Some(before) = before else {
+        return default_settings;
+    };
     let mut settings = before.settings.clone();
     settings.options.budget = settings.given_budget.unwrap_or(settings.options.budget);
     if before.mode != mode {
-        settings.agent_type = open.agent_type;
+        settings.agent_type = default_settings.agent_type;
     }
     if start.settings.preset.is_set() {
         settings.system_prompt = None;
         settings.options.tools = None;
-        settings.model = open.model;
+        settings.model = default_settings.model;
     }
     settings
 }
 
-/// Adds to an error about settings that they were inherited, if the caller set none of those that
-/// can be wrong.
+/// Adds to an error that the wrong setting was inherited, unless the caller set the preset, the
+/// tools or the skills.
 pub(super) fn explain_inherited(start: &RunRequest, mut error: ErrorInfo) -> ErrorInfo {
     let settings = &start.settings;
     let is_kept =
@@ -275,7 +279,7 @@ mod tests {
     fn each_setting_is_reset_individually() {
         let before = full();
         let (_, inherited_settings) = further(RunRequest::new("more"), &before);
-        let open = RunSettings::default();
+        let default_settings = RunSettings::default();
         let configured = Budget {
             model_calls: Some(9),
             ..Budget::default()
@@ -298,14 +302,14 @@ mod tests {
             (
                 RunSetting::Preset,
                 RunSettings {
-                    agent_type: open.agent_type.clone(),
+                    agent_type: default_settings.agent_type.clone(),
                     ..inherited_settings.clone()
                 },
             ),
             (
                 RunSetting::Model,
                 RunSettings {
-                    model: open.model.clone(),
+                    model: default_settings.model.clone(),
                     ..inherited_settings.clone()
                 },
             ),

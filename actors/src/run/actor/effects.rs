@@ -17,6 +17,7 @@ use crate::run::{
             ToolCallEffect,
         },
         input::{ChildInput, ModelInput, RunInput, ToolInput},
+        jobs::JobKind,
     },
     message::{RunMsg, SubAgentMsg},
     tasks::callbacks::AgentStep,
@@ -54,13 +55,18 @@ impl RunActor {
                         }
                     }
                 }
-                Effect::Job(request) => {
-                    if request.calls_model() {
-                        self.services
-                            .faults
-                            .at_run_point(&self.entry.identity.run_id, FaultPoint::CallModel);
+                Effect::Job { turn, request } => {
+                    let fault_point = match request.kind() {
+                        JobKind::FlushDocuments => Some(FaultPoint::Flush),
+                        _ => request.calls_model().then_some(FaultPoint::CallModel),
+                    };
+                    if let Some(point) = fault_point {
+                        let run_id = &self.entry.identity.run_id;
+                        self.services.faults.at_run_point(run_id, point);
                     }
-                    state.tasks.start_job(myself.clone(), &self.spec, request);
+                    state
+                        .tasks
+                        .start_job(myself.clone(), &self.spec, turn, request);
                 }
                 Effect::Memory(MemoryEffect::Recall(task)) => {
                     self.services
@@ -91,12 +97,6 @@ impl RunActor {
                         &self.spec,
                         AgentStep::After { turn, answer },
                     );
-                }
-                Effect::Artifact(ArtifactEffect::FlushDocuments) => {
-                    self.services
-                        .faults
-                        .at_run_point(&self.entry.identity.run_id, FaultPoint::Flush);
-                    state.tasks.flush_documents(myself.clone());
                 }
                 Effect::Artifact(ArtifactEffect::Invalidate(names)) => {
                     self.services

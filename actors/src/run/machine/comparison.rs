@@ -23,7 +23,6 @@ use soong_protocol::TraceId;
 
 use crate::run::machine::{
     RunState,
-    jobs::Comparison,
     state::{
         answer::AnswerState,
         calls::{CallState, OpenCall, OpenCalls},
@@ -160,10 +159,8 @@ fn recorded(state: &RunState, known: &KnownTraces<'_>) -> Recorded {
     add_turn(turn, &mut recorded);
     add_compaction(compaction, &mut recorded);
     for (name, comparison) in jobs.comparisons() {
-        match comparison {
-            Comparison::Equal(state) => recorded.add(name, &state),
-            Comparison::Ended(has_ended) => recorded.add_passed(name, has_ended),
-        }
+        recorded.add(name, &comparison.state);
+        recorded.add_passed(name, comparison.has_ended);
     }
     recorded.add("goals", goals);
     add_sub_agents(sub_agents, known, &mut recorded);
@@ -478,17 +475,10 @@ fn add_answer(answer: &AnswerState, recorded: &mut Recorded) {
 }
 
 fn add_documents(documents: &DocumentState, recorded: &mut Recorded) {
-    // `versions` is only used for documents that were edited before a crash.
     let DocumentState {
-        wrote,
-        flushed,
-        flushing: _,
-        versions: _,
         recorded: _,
         artifacts,
     } = documents;
-    recorded.add("documents.wrote", wrote);
-    recorded.add_passed("documents.flushed", *flushed);
     recorded.add("documents.artifacts", artifacts);
 }
 

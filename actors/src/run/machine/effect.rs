@@ -17,7 +17,8 @@ use crate::{
     },
 };
 
-/// Work that the run's actor performs once the writes of its [`Step`](crate::run::machine::Step) are durable.
+/// Work that the run's actor performs once the writes of its [`Step`](crate::run::machine::Step) are
+/// durable.
 #[derive(Debug)]
 pub(crate) enum Effect {
     Model(ModelEffect),
@@ -26,8 +27,11 @@ pub(crate) enum Effect {
     Child(ChildEffect),
     Hook(HookEffect),
     Artifact(ArtifactEffect),
-    /// Starts a job.
-    Job(JobRequest),
+    /// Starts a job. `turn`: that of the run.
+    Job {
+        turn: u32,
+        request: JobRequest,
+    },
     /// Lets a job continue after the end of the run.
     DetachJob(JobKind),
     /// Aborts all running tasks of the run.
@@ -39,7 +43,7 @@ impl Effect {
     pub(crate) fn needs_slot(&self) -> bool {
         match self {
             Self::Model(_) | Self::Tool(ToolCallEffect::Run(_)) => true,
-            Self::Job(request) => request.calls_model(),
+            Self::Job { request, .. } => request.calls_model(),
             _ => false,
         }
     }
@@ -132,8 +136,6 @@ pub(crate) enum HookEffect {
 /// Work for the artifact store.
 #[derive(Debug)]
 pub(crate) enum ArtifactEffect {
-    /// Stores the run's document edits as artifact versions.
-    FlushDocuments,
     /// Drops the cached copies of these documents, because a rewind replaced their content.
     Invalidate(Vec<String>),
 }

@@ -1,8 +1,8 @@
 //! Notifications to hooks about the start of a run, and failures of hooks (HOOK-1).
 //!
 //! Pure; part of the run state machine. Elsewhere: stop hooks
-//! (`machine/jobs/stop_hooks.rs`), calling hooks (`hook_calls.rs`), the hooks themselves
-//! (`hook.rs`).
+//! (`machine/jobs/stop_hooks.rs`), calling hooks (`tasks/hook_calls.rs`), the hooks
+//! themselves (`hook.rs`).
 
 use std::sync::Arc;
 

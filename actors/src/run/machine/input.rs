@@ -47,8 +47,6 @@ pub(crate) enum RunInput {
     },
     /// From hooks.
     Hook(HookReport),
-    /// An edit or an answer was stored, or could not be.
-    Stored(StoredInput),
     /// Ends the run, or reports that it makes no progress.
     End(EndInput),
 }
@@ -173,13 +171,6 @@ pub(crate) enum AgentCallbackResult {
     },
     /// The run was cancelled meanwhile.
     Cancelled,
-}
-
-/// An input about data that was stored, or could not be.
-#[derive(Debug)]
-pub(crate) enum StoredInput {
-    /// The edits of the run, as versions.
-    Edits(FlushReport),
 }
 
 /// An input that ends the run, or reports that it makes no progress.

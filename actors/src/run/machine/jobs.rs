@@ -1,5 +1,4 @@
-//! The jobs of a run: work besides its turns and its tool calls. At most one of each kind is in
-//! progress.
+//! The jobs of a run: work besides its turns and its tool calls.
 //!
 //! A job is a file below this module: its request, its outcome, its state, what its events change,
 //! what happens when it begins, ends or is lost, and the body of its task. The table at the end of
@@ -9,6 +8,7 @@
 //! polled. Elsewhere: the task that polls it, and owns cancellation, panics, budget and time
 //! (`tasks/job.rs`).
 
+pub(crate) mod flush_documents;
 pub(crate) mod learn;
 pub(crate) mod name_trace;
 pub(crate) mod stop_hooks;
@@ -17,7 +17,9 @@ pub(crate) mod store_answer;
 use std::{fmt::Debug, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
-use soong_protocol::{ArtifactRef, ErrorCode, ErrorInfo, Event, ExperienceId, ModelCallKind};
+use soong_protocol::{
+    ArtifactRef, ErrorCode, ErrorInfo, Event, ExperienceId, FlushReport, ModelCallKind,
+};
 
 use crate::{
     hook::HookResult,
@@ -52,8 +54,8 @@ pub(crate) trait Job: Sized + Debug + Send + 'static {
     /// Handles the outcome.
     fn ended(transition: &mut Transition<'_, '_>, end: JobEnd<Self::Output>);
 
-    /// Records a job that was lost with an earlier incarnation, or that the end of the run cuts off.
-    /// A job without events is started again by itself.
+    /// Records that the job was lost with an earlier incarnation, or was cut off by the end of the
+    /// run. By default nothing is recorded, and the next incarnation starts the job again.
     fn lost(_transition: &mut Transition<'_, '_>) {}
 
     /// Records that the job continues after the end of the run. Returns whether one is in progress.
@@ -68,9 +70,7 @@ pub(crate) trait Job: Sized + Debug + Send + 'static {
 
     /// Returns how the state is compared with the rebuilt one.
     #[cfg(any(test, feature = "testing"))]
-    fn comparison(state: &Self::State) -> Comparison {
-        Comparison::Equal(format!("{state:?}"))
-    }
+    fn comparison(state: &Self::State) -> Comparison;
 }
 
 /// How the task of a job treats it.
@@ -83,6 +83,9 @@ pub(crate) struct JobPolicy {
     pub(crate) on_cancel: OnCancel,
     /// Maximum time that the job takes after the end of its run. `None`: the run waits for it.
     pub(crate) max_time_after_run: Option<Duration>,
+    /// Whether the job has no outcome if it ends while the runtime closes. The next process records
+    /// it as lost, or starts it again.
+    pub(crate) is_silent_at_close: bool,
 }
 
 /// Effect of a cancellation of the run on a job.
@@ -105,16 +108,29 @@ pub(crate) enum Progress {
 
 /// How the state of a job is compared with the one that is rebuilt from the stored events.
 #[cfg(any(test, feature = "testing"))]
-pub(crate) enum Comparison {
-    /// Both are this.
-    Equal(String),
+#[derive(Default)]
+pub(crate) struct Comparison {
+    /// The part that is equal in both.
+    pub(crate) state: String,
     /// Whether the job has ended. It may be repeated, so the rebuilt state may lack that.
-    Ended(bool),
+    pub(crate) has_ended: bool,
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl From<Progress> for Comparison {
+    fn from(progress: Progress) -> Self {
+        Self {
+            has_ended: progress == Progress::Ended,
+            ..Self::default()
+        }
+    }
 }
 
 /// The outcome of a job.
 #[derive(Debug)]
 pub(crate) struct JobEnd<T> {
+    /// Turn of the run in which the job was started.
+    pub(crate) turn: u32,
     pub(crate) result: Result<T, ErrorInfo>,
     /// Usage of a model call that failed.
     pub(crate) used_by_failure: Option<Used>,
@@ -144,6 +160,9 @@ pub(crate) trait JobTools: Send {
 
     /// Asks the stop hooks whether the run may end with this answer.
     fn call_stop_hooks(&mut self, answer: String) -> BoxFuture<'_, HookResult>;
+
+    /// Stores a version of each document that the run wrote.
+    fn flush_documents(&mut self) -> BoxFuture<'_, Result<FlushReport, ErrorInfo>>;
 
     /// Stores a text of the run as an artifact.
     fn store_text(
@@ -203,16 +222,18 @@ macro_rules! jobs {
                 self.kind().policy().model_call.is_some()
             }
 
-            /// Runs the body.
+            /// Runs the body. `turn`: the one in which the job was started.
             pub(crate) fn run(
                 self,
+                turn: u32,
                 tools: &mut dyn JobTools,
             ) -> BoxFuture<'_, Result<JobOutcome, ErrorInfo>> {
                 match self {
                     $(Self::$request(request) => {
                         let body = request.run(tools);
-                        let to_outcome = |output| {
+                        let to_outcome = move |output| {
                             JobOutcome::$request(Box::new(JobEnd {
+                                turn,
                                 result: Ok(output),
                                 used_by_failure: None,
                             }))
@@ -256,11 +277,13 @@ macro_rules! jobs {
             /// Returns the outcome of a job that failed.
             pub(crate) fn failed(
                 self,
+                turn: u32,
                 error: ErrorInfo,
                 used_by_failure: Option<Used>,
             ) -> JobOutcome {
                 match self {
                     $(Self::$request => JobOutcome::$request(Box::new(JobEnd {
+                        turn,
                         result: Err(error),
                         used_by_failure,
                     })),)*
@@ -311,5 +334,6 @@ jobs! {
     NameTrace in name_trace;
     Learn in learn;
     StopHooks in stop_hooks;
+    FlushDocuments in flush_documents;
     StoreAnswer in store_answer;
 }

@@ -157,7 +157,9 @@ impl RunState {
         state.sub_agents.missing_results = stored.missing_child_results;
         state.waiting.answered = stored.answers;
         state.waiting.decided = stored.decisions;
-        state.edited_documents.wrote |= stored.has_unflushed_documents;
+        if stored.has_unflushed_documents {
+            state.documents_may_exist();
+        }
         state
     }
 }

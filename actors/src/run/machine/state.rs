@@ -54,7 +54,7 @@ use crate::run::machine::{
         usage::{Times, Usage},
         waiting::Waiting,
     },
-    tools::{is_internal_tool, is_waiting_tool},
+    tools::is_waiting_tool,
 };
 
 /// Duration from which a call counts as polling, in milliseconds.
@@ -111,14 +111,6 @@ impl RunState {
         match event {
             Event::Run(event) => self.apply_run(event, at),
             Event::Model(event) => self.apply_model(event),
-            Event::Tool(ToolEvent::Started { name, .. }) => {
-                self.edited_documents.wrote |= self
-                    .spec
-                    .tool(name)
-                    .is_some_and(|tool| tool.effect.is_mutating())
-                    && !is_internal_tool(name);
-            }
-            Event::Artifact(event) => self.apply_artifact(event),
             Event::Budget(event) => self.apply_budget(event),
             Event::Permission(event) => self.apply_permission(event),
             Event::Tool(
@@ -163,12 +155,9 @@ impl RunState {
                 head_sequence,
                 goal_tree,
                 collaborators,
-                restored,
                 ..
             }) => {
                 self.conversation.head = Some(*head_sequence);
-                // The restored documents become versions when the run ends.
-                self.edited_documents.wrote |= !restored.is_empty();
                 self.goals.restore(GoalTree::clone(goal_tree));
                 self.replace_collaborators(collaborators.as_deref());
             }
@@ -200,10 +189,7 @@ impl RunState {
             }
             ModelEvent::Started { attempt, .. } => {
                 self.phase = Phase::CallingModel;
-                // The answer of this turn is checked, stored and flushed anew.
                 self.end.after_agent = EndCheck::NotCalled;
-                self.edited_documents.flushed = false;
-                self.edited_documents.flushing = false;
                 self.turn.kept_partial = false;
                 self.turn.is_open = true;
                 self.turn.attempt = *attempt;

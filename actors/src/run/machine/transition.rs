@@ -30,8 +30,8 @@ use crate::{
         errors,
         inline::preview,
         input::{
-            ChildInput, EndInput, HookReport, MemoryInput, ModelInput, RunInput, StoredInput,
-            SummaryInput, ToolInput,
+            ChildInput, EndInput, HookReport, MemoryInput, ModelInput, RunInput, SummaryInput,
+            ToolInput,
         },
         jobs::JobRequest,
         spec::ModelSpec,
@@ -130,7 +130,6 @@ impl Transition<'_, '_> {
             RunInput::PermissionMode { mode, ticket } => self.set_permission_mode(mode, ticket),
             RunInput::Hook(HookReport::Event(event)) => self.emit(*event),
             RunInput::Hook(HookReport::Agent(result)) => self.agent_callbacks_called(result),
-            RunInput::Stored(StoredInput::Edits(flushed)) => self.flushed(flushed),
             RunInput::End(input) => self.end_input(input),
         }
     }
@@ -241,7 +240,7 @@ impl Transition<'_, '_> {
                 self.give_up_answer_storage();
                 self.lose_jobs();
                 self.close_in_flight(self.context.budget.is_some());
-                self.flushed(flushed);
+                self.record_flush(flushed);
             }
         }
     }
@@ -253,7 +252,10 @@ impl Transition<'_, '_> {
     }
 
     pub(super) fn start_job(&mut self, request: impl Into<JobRequest>) {
-        self.step.effects.push(Effect::Job(request.into()));
+        self.step.effects.push(Effect::Job {
+            turn: self.state.turn.number,
+            request: request.into(),
+        });
     }
 
     /// Applies an event of this run and records it.

@@ -1,7 +1,7 @@
 //! The task of a job: it polls the body, and owns cancellation, panics, budget and time. It always
 //! reports an outcome, unless the runtime closes.
 //!
-//! A job may outlive its run, because nothing waits for it. While the run is live, it records the
+//! A job with `max_time_after_run` may outlive its run. While the run is live, it records the
 //! outcome. A run that completes first detaches the job, which then ends after the time of its
 //! policy at the latest, or when the runtime closes, and the task records the outcome as an event of
 //! the trace.
@@ -20,7 +20,7 @@ use futures::{
 };
 use ractor::ActorRef;
 use soong_protocol::{
-    ArtifactRef, ErrorCode, ErrorInfo, Event, EventDraft, Role, SessionWrite, Write,
+    ArtifactRef, ErrorCode, ErrorInfo, Event, EventDraft, FlushReport, Role, SessionWrite, Write,
 };
 use soong_storage::store::{Append, StoreError};
 use tokio::time::sleep;
@@ -52,8 +52,8 @@ use crate::{
     },
 };
 
-/// A job in progress. Dropping it cancels the job.
-pub(super) struct OpenJob {
+/// A job that may outlive its run. Dropping it cancels the job.
+pub(super) struct DetachableJob {
     kind: JobKind,
     cancellation: DropGuard,
     detachment: Arc<Detachment>,
@@ -74,6 +74,8 @@ struct Tools {
     mailbox: Mailbox<RunMsg>,
     /// `None` if the job calls no model.
     observer: Option<CallObserver>,
+    /// Turn in which the job was started.
+    turn: u32,
 }
 
 impl JobTools for Tools {
@@ -110,6 +112,19 @@ impl JobTools for Tools {
         self.services.hooks.before_end(&self.spec, answer).boxed()
     }
 
+    fn flush_documents(&mut self) -> BoxFuture<'_, Result<FlushReport, ErrorInfo>> {
+        async move {
+            let identity = &self.spec.identity;
+            let artifacts = &self.services.artifacts;
+            let flush = || artifacts.flush_run(&identity.trace_id, &identity.run_id);
+            let lifetime = &self.services.lifetime;
+            lifetime
+                .keep_trying("storing a run's documents", flush)
+                .await
+        }
+        .boxed()
+    }
+
     fn store_text(
         &mut self,
         title: &'static str,
@@ -144,7 +159,9 @@ impl Tools {
             OnCancel::Complete => &never,
         };
         let result = {
-            let body = pin!(request.run(self));
+            // The body is created where its panics are caught.
+            let turn = self.turn;
+            let body = pin!(async { request.run(turn, self).await });
             tokio::select! {
                 biased;
                 result = until_cancelled(policy.component, token, &redactor, body) => {
@@ -156,7 +173,7 @@ impl Tools {
         result.unwrap_or_else(|error| {
             let observer = self.observer.as_mut();
             let used = observer.and_then(|observer| observer.meter.used_by_failure(&error));
-            kind.failed(self.spec.redactor.redact_error(error), used)
+            kind.failed(self.turn, self.spec.redactor.redact_error(error), used)
         })
     }
 
@@ -175,11 +192,12 @@ impl Tools {
 }
 
 impl RunTasks {
-    /// Starts a job; reports its outcome.
+    /// Starts a job; reports its outcome. `turn`: that of the run.
     pub(crate) fn start_job(
         &mut self,
         myself: ActorRef<RunMsg>,
         spec: &Arc<RunSpec>,
+        turn: u32,
         request: JobRequest,
     ) {
         let policy = request.kind().policy();
@@ -193,6 +211,7 @@ impl RunTasks {
             spec: Arc::clone(spec),
             mailbox,
             observer,
+            turn,
         };
         if let Some(max_time) = policy.max_time_after_run {
             return self.spawn_detachable(tools, request, max_time);
@@ -200,7 +219,10 @@ impl RunTasks {
         let token = self.token.clone();
         self.spawn(async move {
             let outcome = tools.run(request, &token, pending()).await;
-            tools.report(outcome);
+            let is_closing = tools.services.lifetime.is_closing();
+            if !(policy.is_silent_at_close && is_closing) {
+                tools.report(outcome);
+            }
         });
     }
 
@@ -210,17 +232,20 @@ impl RunTasks {
         // run stops.
         let token = self.entry.control.token.child_token();
         let detachment = Arc::new(Detachment::default());
-        self.jobs.push(OpenJob {
-            kind: request.kind(),
+        let kind = request.kind();
+        self.jobs.retain(|job| job.kind != kind);
+        self.jobs.push(DetachableJob {
+            kind,
             cancellation: token.clone().drop_guard(),
             detachment: Arc::clone(&detachment),
         });
+        let component = kind.policy().component;
         let task_of_run = self.tracker.token();
         let lifetime = self.services.lifetime.clone();
         let closing = lifetime.closing().clone();
         let run_ended = detachment.run_ended.clone();
         lifetime.spawn(async move {
-            let timeout = end_of_time(&run_ended, max_time);
+            let timeout = end_of_time(&run_ended, component, max_time);
             let outcome = tokio::select! {
                 biased;
                 // The next process records that the job was interrupted if the run has not ended.
@@ -248,10 +273,10 @@ impl RunTasks {
 
     /// Lets a job continue after the end of the run.
     pub(crate) fn detach_job(&mut self, kind: JobKind) {
-        let Some(index) = self.jobs.iter().position(|open| open.kind == kind) else {
+        let Some(index) = self.jobs.iter().position(|job| job.kind == kind) else {
             return;
         };
-        let OpenJob {
+        let DetachableJob {
             cancellation,
             detachment,
             ..
@@ -263,11 +288,15 @@ impl RunTasks {
 }
 
 /// Waits until a detached job has taken too long. Returns the error of the job.
-async fn end_of_time(run_ended: &CancellationToken, max_time: Duration) -> ErrorInfo {
+async fn end_of_time(
+    run_ended: &CancellationToken,
+    component: &str,
+    max_time: Duration,
+) -> ErrorInfo {
     run_ended.cancelled().await;
     sleep(max_time).await;
     let limit_s = max_time.as_secs();
-    let message = format!("the model did not answer within {limit_s} s after the end of the run");
+    let message = format!("{component} did not answer within {limit_s} s after the end of the run");
     ErrorInfo::new(ErrorCode::Timeout, message)
 }
 

@@ -1,7 +1,7 @@
 //! Writing what a reflecting run has learned to the experiences file (MEM-4).
 //!
-//! The answer of the run is recorded first. A crash between the two writes it again, which changes
-//! nothing.
+//! The answer of the run is recorded first. A crash in between makes the changes again, which has
+//! no effect.
 //!
 //! Elsewhere: the reflecting run (`machine/memory/reflection.rs`).
 
@@ -34,6 +34,7 @@ impl Job for Learn {
         model_call: None,
         on_cancel: OnCancel::Complete,
         max_time_after_run: None,
+        is_silent_at_close: false,
     };
 
     fn run(self, tools: &mut dyn JobTools) -> BoxFuture<'_, Result<LearnedChanges, ErrorInfo>> {
@@ -53,7 +54,7 @@ impl Job for Learn {
 
     #[cfg(any(test, feature = "testing"))]
     fn comparison(state: &Progress) -> Comparison {
-        Comparison::Ended(*state == Progress::Ended)
+        Comparison::from(*state)
     }
 }
 

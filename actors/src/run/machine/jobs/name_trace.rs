@@ -14,6 +14,8 @@ use soong_model::Completion;
 use soong_protocol::{ErrorCode, ErrorInfo, Event, ModelCallKind, ModelEvent, Role, Usage};
 use soong_text::{on_one_line, shorten, strip_invisible};
 
+#[cfg(any(test, feature = "testing"))]
+use crate::run::machine::jobs::Comparison;
 use crate::{
     context::{count_estimate, is_summary, naming_request},
     run::machine::{
@@ -51,6 +53,7 @@ impl Job for NameTrace {
         model_call: Some(ModelCallKind::Naming),
         on_cancel: OnCancel::CutOff,
         max_time_after_run: Some(Duration::from_secs(20)),
+        is_silent_at_close: true,
     };
 
     fn run(self, tools: &mut dyn JobTools) -> BoxFuture<'_, Result<AuxiliaryAnswer, ErrorInfo>> {
@@ -109,6 +112,14 @@ impl Job for NameTrace {
         true
     }
 
+    #[cfg(any(test, feature = "testing"))]
+    fn comparison(state: &Naming) -> Comparison {
+        Comparison {
+            state: format!("{state:?}"),
+            ..Comparison::default()
+        }
+    }
+
     fn late_event(result: &Result<AuxiliaryAnswer, ErrorInfo>) -> Option<Event> {
         Some(naming_ended(name_of_result(result), None).into())
     }
@@ -117,7 +128,7 @@ impl Job for NameTrace {
 impl RunState {
     /// Returns the request for a name. `None` if the trace has a name, or if the last answer is not
     /// its first.
-    fn naming_request(&self) -> Option<AuxiliaryCall> {
+    fn request_for_name(&self) -> Option<AuxiliaryCall> {
         if !matches!(self.jobs.name_trace, Naming::NotStarted)
             || self.spec.settings.provisional_name.is_none()
         {
@@ -153,7 +164,7 @@ impl Transition<'_, '_> {
         if self.state.end.ending.is_some() || !self.nearly_used().is_empty() {
             return;
         }
-        let Some(call) = self.state.naming_request() else {
+        let Some(call) = self.state.request_for_name() else {
             return;
         };
         let estimated_tokens = count_estimate(&call.system) + count_estimate(&call.user);
@@ -217,7 +228,7 @@ fn name_in(answer: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
-    use soong_protocol::ArtifactRef;
+    use soong_protocol::{ArtifactRef, FlushReport};
 
     use super::*;
     use crate::{hook::HookResult, memory::Changes, run::machine::jobs::LearnedChanges};
@@ -250,6 +261,10 @@ mod tests {
         }
 
         fn call_stop_hooks(&mut self, _: String) -> BoxFuture<'_, HookResult> {
+            unreachable!("the job asks the model only")
+        }
+
+        fn flush_documents(&mut self) -> BoxFuture<'_, Result<FlushReport, ErrorInfo>> {
             unreachable!("the job asks the model only")
         }
 

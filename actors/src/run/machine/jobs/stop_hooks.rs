@@ -19,40 +19,25 @@ use crate::{
     },
 };
 
-/// Asks the stop hooks about the answer of a turn.
+/// Asks the stop hooks about this answer.
 #[derive(Debug)]
-pub(crate) struct StopHooks {
-    turn: u32,
-    answer: String,
-}
-
-/// The decision of the stop hooks about the answer of a turn.
-#[derive(Debug)]
-pub(crate) struct StopDecision {
-    turn: u32,
-    result: HookResult,
-}
+pub(crate) struct StopHooks(String);
 
 impl Job for StopHooks {
     /// Whether a hook may still refuse the end.
     type State = Progress;
-    type Output = StopDecision;
+    type Output = HookResult;
 
     const POLICY: JobPolicy = JobPolicy {
         component: "a hook",
         model_call: None,
         on_cancel: OnCancel::CutOff,
         max_time_after_run: None,
+        is_silent_at_close: false,
     };
 
-    fn run(self, tools: &mut dyn JobTools) -> BoxFuture<'_, Result<StopDecision, ErrorInfo>> {
-        let turn = self.turn;
-        let calling = tools.call_stop_hooks(self.answer);
-        async move {
-            let result = calling.await;
-            Ok(StopDecision { turn, result })
-        }
-        .boxed()
+    fn run(self, tools: &mut dyn JobTools) -> BoxFuture<'_, Result<HookResult, ErrorInfo>> {
+        tools.call_stop_hooks(self.0).map(Ok).boxed()
     }
 
     fn apply(run: &mut RunState, event: &Event) {
@@ -66,23 +51,19 @@ impl Job for StopHooks {
     ///
     /// A result of a child may have opened another turn meanwhile: then the decision does not apply
     /// to the new answer.
-    fn ended(transition: &mut Transition<'_, '_>, end: JobEnd<StopDecision>) {
-        let decision = match end.result {
-            Ok(decision) => decision,
-            Err(error) if error.code == ErrorCode::Cancelled => {
-                transition.state.jobs.stop_hooks = Progress::NotStarted;
-                return;
-            }
+    fn ended(transition: &mut Transition<'_, '_>, end: JobEnd<HookResult>) {
+        let result = match end.result {
+            Ok(result) => result,
+            Err(error) if error.code == ErrorCode::Cancelled => HookResult::default(),
             // A failed hook does not keep the run from ending.
-            Err(error) => {
-                transition.state.jobs.stop_hooks = Progress::Ended;
-                return transition.record_hook_failures(HookPoint::Stop, vec![error.message]);
-            }
+            Err(error) => HookResult {
+                failures: vec![error.message],
+                ..HookResult::default()
+            },
         };
-        let StopDecision { turn, result } = decision;
         transition.record_hook_failures(HookPoint::Stop, result.failures);
         let state = &mut transition.state;
-        if turn != state.turn.number || state.jobs.stop_hooks != Progress::Running {
+        if end.turn != state.turn.number || state.jobs.stop_hooks != Progress::Running {
             return;
         }
         let is_open = state.phase == Phase::Answered && state.end.ending.is_none();
@@ -113,7 +94,7 @@ impl Job for StopHooks {
 
     #[cfg(any(test, feature = "testing"))]
     fn comparison(state: &Progress) -> Comparison {
-        Comparison::Ended(*state == Progress::Ended)
+        Comparison::from(*state)
     }
 }
 
@@ -139,11 +120,8 @@ impl Transition<'_, '_> {
             Progress::Running => true,
             Progress::NotStarted => {
                 state.jobs.stop_hooks = Progress::Running;
-                let request = StopHooks {
-                    turn: state.turn.number,
-                    answer: state.answer.text.clone(),
-                };
-                self.start_job(request);
+                let answer = state.answer.text.clone();
+                self.start_job(StopHooks(answer));
                 true
             }
         }

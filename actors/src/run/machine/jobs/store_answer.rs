@@ -34,6 +34,7 @@ impl Job for StoreAnswer {
         model_call: None,
         on_cancel: OnCancel::Complete,
         max_time_after_run: None,
+        is_silent_at_close: false,
     };
 
     fn run(self, tools: &mut dyn JobTools) -> BoxFuture<'_, Result<ArtifactRef, ErrorInfo>> {
@@ -78,7 +79,10 @@ impl Job for StoreAnswer {
 
     #[cfg(any(test, feature = "testing"))]
     fn comparison(state: &AnswerStorage) -> Comparison {
-        Comparison::Ended(state.stored.is_some() || state.progress == Progress::Ended)
+        Comparison {
+            has_ended: state.stored.is_some() || state.progress == Progress::Ended,
+            ..Comparison::default()
+        }
     }
 }
 

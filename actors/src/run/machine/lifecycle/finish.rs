@@ -10,16 +10,12 @@
 //! (`outcome.rs`).
 
 use soong_protocol::{
-    ArtifactEvent, CollaboratorStatus, EndReason, ErrorCode, ErrorInfo, EventDraft, FlushReport,
-    GoalChanges, GoalEvent, GoalStatus, RunEvent, RunStatus, RunWrite, SubAgentEvent, Write,
+    CollaboratorStatus, EndReason, ErrorCode, ErrorInfo, EventDraft, GoalChanges, GoalEvent,
+    GoalStatus, RunEvent, RunStatus, RunWrite, SubAgentEvent, Write,
 };
 
 use crate::run::machine::{
-    Transition,
-    effect::{ArtifactEffect, Effect},
-    ending::Ending,
-    outcome,
-    state::phase::Phase,
+    Transition, effect::Effect, ending::Ending, outcome, state::phase::Phase,
 };
 
 impl Transition<'_, '_> {
@@ -50,15 +46,7 @@ impl Transition<'_, '_> {
         if self.awaits_learning() || self.awaits_stop_hooks() || self.awaits_after_agent() {
             return;
         }
-        if self.state.edited_documents.wrote && !self.state.edited_documents.flushed {
-            if !std::mem::replace(&mut self.state.edited_documents.flushing, true) {
-                self.step
-                    .effects
-                    .push(Effect::Artifact(ArtifactEffect::FlushDocuments));
-            }
-            return;
-        }
-        if self.awaits_answer_storage() {
+        if self.awaits_flush() || self.awaits_answer_storage() {
             return;
         }
         let ending = self.state.end.ending.clone().unwrap_or(Ending {
@@ -67,24 +55,6 @@ impl Transition<'_, '_> {
             error: None,
         });
         self.finish(&ending);
-    }
-
-    /// Handles the outcome of storing the run's documents. Emits no event if there are none.
-    pub(crate) fn flushed(&mut self, flushed: FlushReport) {
-        self.state.edited_documents.flushed = true;
-        let FlushReport {
-            mut versions,
-            failed,
-        } = flushed;
-        // Versions that an earlier incarnation stored and could not report.
-        for (name, version) in std::mem::take(&mut self.state.edited_documents.versions) {
-            if version > 0 && failed.iter().all(|failure| failure.name != name) {
-                versions.entry(name).or_insert(version);
-            }
-        }
-        if !versions.is_empty() || !failed.is_empty() {
-            self.emit(ArtifactEvent::Flushed { versions, failed });
-        }
     }
 
     fn finish(&mut self, ending: &Ending) {

@@ -4,7 +4,8 @@
 //! Pure; part of the run state machine. The model gets the conversation as text within one message,
 //! so it can reflect on a conversation in any state.
 //!
-//! Elsewhere: writing what was learned (`machine/jobs/learn.rs`), the request and the parsing of the answer (`memory/reflect.rs`).
+//! Elsewhere: writing what was learned (`machine/jobs/learn.rs`), the request and the parsing of
+//! the answer (`memory/reflect.rs`).
 
 use std::sync::Arc;
 

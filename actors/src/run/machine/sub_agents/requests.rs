@@ -56,9 +56,7 @@ impl Transition<'_, '_> {
             let message = "deliver: a run driven by a program has no conversation; wait for the child instead";
             return Err(validation_error(message));
         }
-        if delivers
-            && (self.state.edited_documents.flushing || self.state.has_begun_to_store_answer())
-        {
+        if delivers && (self.state.has_begun_to_flush() || self.state.has_begun_to_store_answer()) {
             let message = "deliver: the run is ending and makes no further model calls";
             return Err(ErrorInfo::new(ErrorCode::NothingRunning, message));
         }
