@@ -26,7 +26,9 @@ use soong::{
         },
     },
 };
-use soong_client::{ContentRequest, Download, EventStream, Home, TreeUpdates, Upload, UploadFile};
+use soong_client::{
+    ContentRequest, Download, EventStream, Home, TreeUpdates, Upload, UploadTarget,
+};
 use soong_server::http::{DOCX, LOCAL, artifact_cleanup, artifact_view, docx, trace_filter};
 use soong_storage::store::{Reader, format_store_id};
 
@@ -131,7 +133,7 @@ impl DiskHome {
                 let report = self.artifact_reader()?.cleanup_candidates(&cleanup).await?;
                 AnyResponse::CleanUpArtifacts(report)
             }
-            // Changes, and what only a runtime knows.
+            // Changes, and what needs a runtime.
             AnyRequest::StartRun(_)
             | AnyRequest::ResumeTrace(_)
             | AnyRequest::StopTrace(_)
@@ -326,7 +328,7 @@ impl Home for DiskHome {
         refuse()
     }
 
-    fn upload_file(&self, _: UploadFile, _: Upload) -> BoxFuture<'_, Result<Stored, ErrorInfo>> {
+    fn upload_file(&self, _: UploadTarget, _: Upload) -> BoxFuture<'_, Result<Stored, ErrorInfo>> {
         refuse()
     }
 
@@ -371,7 +373,7 @@ mod tests {
             name: "plan.md".to_owned(),
             query: VersionQuery { version },
         };
-        match home.open(request).await {
+        match home.open_content(request).await {
             Ok(download) => {
                 let pieces: Vec<_> = download.body.try_collect().await.unwrap();
                 json!([
@@ -522,7 +524,7 @@ mod tests {
                 content_type: "text/markdown".to_owned(),
                 bytes: stream::iter([Ok(text.into())]).boxed(),
             };
-            owner.put(request, upload).await.unwrap();
+            owner.put_artifact(request, upload).await.unwrap();
         }
         let expected = answers(&owner).await;
         runtime.close().await;

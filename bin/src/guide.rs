@@ -17,7 +17,7 @@ macro_rules! pages {
 /// All pages.
 pub(crate) const PAGES: &[Page] = pages![
     "quickstart" "models" "local-models" "conversations" "agents" "background" "monitor" "permissions" "command-rules"
-    "artifacts" "memory" "budgets" "tools" "skills" "hooks" "mcp" "scripting" "server" "operations" "security" "cli"
+    "artifacts" "memory" "budgets" "tools" "skills" "hooks" "mcp" "scripting" "server" "operations" "upgrade" "security" "cli"
     "configuration" "events" "glossary" "reference/rules" "reference/threats" "reference/conformance"
 ];
 

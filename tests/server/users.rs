@@ -242,6 +242,15 @@ async fn operator_endpoints_require_the_home_token() {
         .map(|endpoint| (endpoint.method.as_str(), endpoint.path))
         .collect();
     assert!(requests.contains(&("GET", "/metrics")), "{requests:?}");
+    let heads: Vec<&str> = requests
+        .iter()
+        .filter(|(method, _)| *method == "GET")
+        .map(|(_, path)| *path)
+        .collect();
+    for path in heads {
+        let request = served.request_as(BOB, Method::HEAD, path);
+        assert_eq!(answer(request).await.0, 403, "HEAD {path}");
+    }
     // Each user may crash actors of their own runs, but not one that all users share.
     requests.push(("POST", "/api/tree/model_gateway:default/kill"));
     for (method, path) in requests {

@@ -2,7 +2,10 @@
 //!
 //! Three implementations exist: the owner of the home in this process (`soong-server`), the store of
 //! a home without owner (the command line), and a home of another process (`remote.rs`). Operations,
-//! events and content pass as values; only the last of them encodes anything.
+//! events and content pass as values; only `remote.rs` encodes them.
+//!
+//! A home in this process takes any time that it needs. Requests to another process have a time
+//! limit, after which it counts as unresponsive.
 
 use bytes::Bytes;
 use futures::{
@@ -52,7 +55,7 @@ pub trait Home: Send + Sync {
     /// Stores a file as a new artifact of a session, under its own name or a name derived from it.
     fn upload_file(
         &self,
-        request: UploadFile,
+        request: UploadTarget,
         upload: Upload,
     ) -> BoxFuture<'_, Result<Stored, ErrorInfo>>;
 
@@ -79,7 +82,7 @@ pub struct Upload {
 
 /// Session and name of a file to store as a new artifact.
 #[derive(Debug, Clone)]
-pub struct UploadFile {
+pub struct UploadTarget {
     /// The session.
     pub session_id: SessionId,
     /// Name of the file, without its folder.

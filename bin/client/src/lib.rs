@@ -12,8 +12,8 @@ pub mod socket;
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 pub use home::{
-    ContentRequest, Download, EventStream, Home, Items, TreeUpdates, Upload, UploadFile,
-    UploadStream,
+    ContentRequest, Download, EventStream, Home, Items, TreeUpdates, Upload, UploadStream,
+    UploadTarget,
 };
 use remote::RemoteHome;
 pub use remote::transport::Remote;
@@ -200,20 +200,27 @@ impl Client {
     }
 
     /// Opens the content of an artifact.
-    pub async fn open(&self, request: impl Into<ContentRequest>) -> Result<Download, ErrorInfo> {
+    pub async fn open_content(
+        &self,
+        request: impl Into<ContentRequest>,
+    ) -> Result<Download, ErrorInfo> {
         self.home.open_content(request.into()).await
     }
 
     /// Stores content as the next version of an artifact.
-    pub async fn put(&self, request: PutArtifact, upload: Upload) -> Result<Stored, ErrorInfo> {
+    pub async fn put_artifact(
+        &self,
+        request: PutArtifact,
+        upload: Upload,
+    ) -> Result<Stored, ErrorInfo> {
         check_content_type(&upload.content_type)?;
         self.home.put_artifact(request, upload).await
     }
 
     /// Stores a file as a new artifact of a session, under its own name or a name derived from it.
-    pub async fn upload(
+    pub async fn upload_file(
         &self,
-        mut request: UploadFile,
+        mut request: UploadTarget,
         upload: Upload,
     ) -> Result<Stored, ErrorInfo> {
         check_content_type(&upload.content_type)?;

@@ -1,7 +1,7 @@
 //! The home of another process: requests over its control socket or over HTTP.
 //!
-//! A POST request whose connection is lost is repeated with the same idempotency key; if no attempt
-//! gets an answer, and for other requests, the error is `closing`.
+//! A POST request with a JSON body whose connection is lost is repeated with the same idempotency
+//! key. If no attempt gets an answer, and for other requests, the error is `closing`.
 
 mod content;
 pub(crate) mod events;
@@ -33,7 +33,7 @@ use soong_protocol::{
 use transport::{Remote, Transport};
 
 use crate::{
-    CLI_CLIENT, ContentRequest, Download, EventStream, Home, TreeUpdates, Upload, UploadFile,
+    CLI_CLIENT, ContentRequest, Download, EventStream, Home, TreeUpdates, Upload, UploadTarget,
     invalid_request, session_events, unresponsive,
 };
 
@@ -417,7 +417,7 @@ impl Home for RemoteHome {
 
     fn upload_file(
         &self,
-        request: UploadFile,
+        request: UploadTarget,
         upload: Upload,
     ) -> BoxFuture<'_, Result<Stored, ErrorInfo>> {
         self.upload(request, upload).boxed()

@@ -1,4 +1,4 @@
-//! Parsers for numbers and durations on the command line.
+//! Parsers for values on the command line: numbers, durations and names.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -48,10 +48,13 @@ pub(super) fn run_setting() -> impl TypedValueParser<Value = RunSetting> {
     let values = RunSetting::ALL.iter().map(move |setting| {
         let about = setting.about();
         let first_sentence = about.split_once(". ").map_or(about, |(first, _)| first);
-        let value = PossibleValue::new(name_of(*setting))
-            .help(first_sentence.trim_end_matches('.').to_owned());
+        let mut help = first_sentence.trim_end_matches('.').to_owned();
+        if *setting == RunSetting::LlmParams {
+            help.push_str("; also resets the temperature");
+        }
+        let value = PossibleValue::new(name_of(*setting)).help(help);
         match setting {
-            // The name before there was one for each setting.
+            // The name in earlier versions.
             RunSetting::Preset => value.alias("preset"),
             _ => value,
         }

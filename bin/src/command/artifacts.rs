@@ -272,7 +272,7 @@ async fn put(
                 content_type: content_type.to_owned(),
                 bytes,
             };
-            client.put(request, upload).await
+            client.put_artifact(request, upload).await
         })
         .await
 }

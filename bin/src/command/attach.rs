@@ -18,7 +18,7 @@ use soong::{
         },
     },
 };
-use soong_client::{Client, Upload, UploadFile};
+use soong_client::{Client, Upload, UploadTarget};
 use soong_tui::{format, text};
 use tempfile::TempDir;
 
@@ -114,7 +114,7 @@ impl Attachments {
                 )
             })?;
             let file_name = path.file_name().unwrap_or_default();
-            let request = UploadFile {
+            let request = UploadTarget {
                 session_id: session.clone(),
                 filename: file_name.to_string_lossy().into_owned(),
             };
@@ -122,7 +122,7 @@ impl Attachments {
                 content_type: content_type_of(path).to_owned(),
                 bytes: file::read_chunks(opened),
             };
-            self.stored.push(client.upload(request, upload).await?);
+            self.stored.push(client.upload_file(request, upload).await?);
         }
         Ok(session)
     }

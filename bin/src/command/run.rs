@@ -215,6 +215,7 @@ pub(super) fn last_model(
 pub(super) fn reset(body: &mut StartBody, settings: &[RunSetting]) {
     for setting in settings {
         body.reset_unless_set(*setting);
+        // The temperature is one of the parameters for users of the command line.
         if *setting == RunSetting::LlmParams {
             body.reset_unless_set(RunSetting::Temperature);
         }

@@ -3,10 +3,10 @@
 //! The server routes each operation to its handler and describes it in the OpenAPI document, and
 //! clients build their requests from the values.
 //!
-//! An [`Endpoint`] with a JSON request and one JSON response is an [`Operation`]. The others have
-//! content as request or response, answer in two forms, or are WebSockets; their rows name only
-//! method, path and query. A stream of events over SSE has no row: it is the answer of
-//! [`ReadEvents`] and [`StartRun`] to a client that accepts `text/event-stream`.
+//! An [`Endpoint`] with a response in its row is an [`Operation`]: its request and its response are
+//! JSON. The others have content as request or response, have responses of several types, or are
+//! WebSockets. A stream of events over SSE has no row: it is the answer of [`ReadEvents`] and
+//! [`StartRun`] to a client that accepts `text/event-stream`.
 
 use std::fmt::Display;
 
@@ -96,7 +96,7 @@ pub trait Endpoint: Sized + Send + Sync {
     const PATH: &'static str;
     /// Whether the request has a JSON body.
     const HAS_JSON_BODY: bool;
-    /// Whether the body may be omitted.
+    /// Whether the description of the endpoint says that the body may be omitted.
     const IS_BODY_OPTIONAL: bool;
     /// Who may send the request.
     const CALLER: AllowedCaller;
@@ -157,22 +157,24 @@ pub struct EndpointEntry {
     pub path: &'static str,
     /// Who may send the request.
     pub caller: AllowedCaller,
-    /// Whether a request with an idempotency key is recorded before it is executed, because it
-    /// creates something each time it is executed and the key is not recorded with that.
+    /// Whether a request with an idempotency key is recorded before it is executed. Set if each
+    /// execution creates something with which the key is not recorded.
     pub is_recorded_first: bool,
 }
 
 impl EndpointEntry {
-    /// Returns the endpoint with a method and a path, in which parameters are in braces.
+    /// Returns the endpoint with a method and a path, in which parameters are in braces. A HEAD
+    /// request is one to the endpoint of GET.
     pub fn find(method: &str, path: &str) -> Option<&'static Self> {
+        let method = if method == "HEAD" { "GET" } else { method };
         ENDPOINTS
             .iter()
             .find(|endpoint| endpoint.path == path && endpoint.method.as_str() == method)
     }
 }
 
-/// Expands to something of an optional part of a row: its type, a reference to it, whether it
-/// exists, or its value.
+/// Expands to an optional part of a row, or to its default. The first token selects the form:
+/// `type`, `ref`, `has`, `value` or `caller`.
 macro_rules! part {
     (type) => {
         Nothing
@@ -366,7 +368,8 @@ endpoints! {
         /// The stream sends each event once, in order, with the event's number as `id`. A client
         /// that reconnects with `Last-Event-ID` receives the events after that number. Frames with
         /// text of a model answer in progress have no `id` and are not sent again. With `tree`, the
-        /// numbers are those of the session. If the runtime fails, the server sends a frame named
+        /// numbers are those of the session. If the runtime fails or the trace
+        /// does not exist, the server sends a frame named
         /// `error` with the reason and ends the stream. A cursor that does not belong to this
         /// store, for example because a backup was restored, is rejected with `cursor_unknown`
         /// (410); the error contains the number to restart from.
@@ -439,9 +442,6 @@ endpoints! {
         /// unless it is a dry run (ART-13).
         CleanUpArtifacts {} body(ArtifactCleanupBody, optional)
             = Post "/api/cleanup/artifacts" => CleanupReport, 200;
-        /// Selects the task journals of a project for deletion, and deletes them unless it is a dry
-        /// run.
-        CleanUpTasks {} by Operator = Post "/api/cleanup/tasks";
     }
     people {
         /// Lists the permissions that tool calls have requested, oldest first.
@@ -468,6 +468,9 @@ endpoints! {
         /// Reads digests of the settings that the owner of the home uses, and of its keys and
         /// addresses. A process compares them with its own settings. Only for the user of the home.
         ReadSettingsDigests {} by Operator = Get "/api/settings" => SettingsDigests, 200;
+        /// Selects the task journals of a project for deletion, and deletes them unless it is a dry
+        /// run.
+        CleanUpTasks {} by Operator = Post "/api/cleanup/tasks";
         /// Sums up the usage and cost of runs.
         ReadUsage {} query(UsageQuery) = Get "/api/usage" => UsageReport, 200;
     }

@@ -46,8 +46,8 @@ impl<T> Setting<T> {
         }
     }
 
-    /// Returns the value of the run: the one that is set, else the inherited one. `None` is the
-    /// configured value.
+    /// Returns the value that is set, or the inherited value. `None`, also of a setting that is reset,
+    /// is the configured value.
     pub fn resolve(self, inherited: Option<T>) -> Option<T> {
         match self {
             Self::Inherit => inherited,
@@ -93,8 +93,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Setting<T> {
 /// Declares the settings. A row is `field "name" VARIANT: TYPE`, with attributes for the schema of a
 /// body.
 ///
-/// The first argument is a `$`, which a macro cannot write into the macro that it declares. The
-/// second names that macro, which declares a struct with a field for each setting.
+/// The first argument is a `$`: this macro declares another macro, and cannot write a `$` itself. The
+/// second is the name of that macro, which declares a struct with a field for each setting.
 macro_rules! run_settings {
     ($dollar:tt $with_settings:ident; $(
         $(#[doc = $doc:literal])*

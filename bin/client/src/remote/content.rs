@@ -25,7 +25,7 @@ use super::{
     OwnerRequest, REQUEST_TIMEOUT, RemoteHome, connection_lost, method, read, read_body,
     request_path, transport::root_cause, within_limit,
 };
-use crate::{Download, Upload, UploadFile, UploadStream, unresponsive};
+use crate::{Download, Upload, UploadStream, UploadTarget, unresponsive};
 
 impl RemoteHome {
     /// Opens a response body as a stream.
@@ -63,10 +63,10 @@ impl RemoteHome {
     /// Stores a file as a new artifact, in a multipart form.
     pub(super) async fn upload(
         &self,
-        request: UploadFile,
+        request: UploadTarget,
         upload: Upload,
     ) -> Result<Stored, ErrorInfo> {
-        let UploadFile {
+        let UploadTarget {
             session_id,
             filename,
         } = request;

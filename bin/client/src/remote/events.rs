@@ -46,13 +46,13 @@ fn advance(request: &mut ReadEvents, item: &StreamItem) {
 
 /// Events of another process.
 pub(crate) struct RemoteEvents {
-    source: EventSource,
+    source: RemoteSource,
     /// The home, and the request for the next events, for polling if the stream stays silent;
     /// `None`: the stream may stay silent without limit.
     fallback: Option<(RemoteHome, ReadEvents)>,
 }
 
-enum EventSource {
+enum RemoteSource {
     /// The head of the response has not arrived. If it does not until `deadline`, events are
     /// polled.
     Opening {
@@ -100,7 +100,7 @@ impl RemoteEvents {
     /// Creates a stream that may stay silent without limit.
     pub(crate) fn of_response(response: reqwest::Response) -> Self {
         Self {
-            source: EventSource::of_response(response),
+            source: RemoteSource::of_response(response),
             fallback: None,
         }
     }
@@ -110,7 +110,7 @@ impl RemoteEvents {
         let opening_home = home.clone();
         let first_request = request.clone();
         let response = async move { opening_home.open_stream(&first_request).await }.boxed();
-        let source = EventSource::Opening {
+        let source = RemoteSource::Opening {
             response,
             deadline: None,
         };
@@ -123,27 +123,27 @@ impl RemoteEvents {
     pub(super) async fn frame(&mut self) -> Option<Result<SseFrame, ErrorInfo>> {
         loop {
             let (frames, last_bytes) = match &mut self.source {
-                EventSource::Opening { response, deadline } => {
+                RemoteSource::Opening { response, deadline } => {
                     let deadline = *deadline.get_or_insert_with(|| Instant::now() + IDLE_TIMEOUT);
                     match tokio::time::timeout_at(deadline, response).await {
-                        Ok(Ok(response)) => self.source = EventSource::of_response(response),
+                        Ok(Ok(response)) => self.source = RemoteSource::of_response(response),
                         Ok(Err(error)) => {
-                            self.source = EventSource::Refused;
+                            self.source = RemoteSource::Refused;
                             return Some(Err(error));
                         }
                         Err(_) => self.poll(),
                     }
                     continue;
                 }
-                EventSource::Stream { frames, last_bytes } => (frames, last_bytes),
-                EventSource::Polled(polled) => {
+                RemoteSource::Stream { frames, last_bytes } => (frames, last_bytes),
+                RemoteSource::Polled(polled) => {
                     return polled
                         .items
                         .recv()
                         .await
                         .map(|item| item.map(SseFrame::Item));
                 }
-                EventSource::Refused => return None,
+                RemoteSource::Refused => return None,
             };
             if self.fallback.is_none() {
                 return frames.next().await;
@@ -181,16 +181,16 @@ impl PollableEvents for RemoteEvents {
         if let Some((home, request)) = &self.fallback
             && !self.is_polled()
         {
-            self.source = EventSource::Polled(Polled::start(home.clone(), request.clone()));
+            self.source = RemoteSource::Polled(Polled::start(home.clone(), request.clone()));
         }
     }
 
     fn is_polled(&self) -> bool {
-        matches!(self.source, EventSource::Polled(_))
+        matches!(self.source, RemoteSource::Polled(_))
     }
 }
 
-impl EventSource {
+impl RemoteSource {
     fn of_response(response: reqwest::Response) -> Self {
         let last_bytes = LastBytes(Arc::new(Mutex::new(Instant::now())));
         let received = last_bytes.clone();

@@ -27,8 +27,7 @@ use soong::{
         },
     },
 };
-
-use soong_client::UploadFile;
+use soong_client::UploadTarget;
 
 use super::{
     caller::Access,
@@ -222,7 +221,7 @@ pub(super) async fn store(
 /// Stores a file as a new artifact of a session.
 pub(super) async fn store_file(
     access: &Access,
-    request: &UploadFile,
+    request: &UploadTarget,
     content_type: &str,
     content: Content,
 ) -> Result<Stored, ApiError> {

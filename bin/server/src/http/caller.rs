@@ -2,9 +2,9 @@
 //!
 //! Every handler takes an [`Access`] and finds records through it; records of other users are
 //! reported as missing. Architecture invariant: handlers read records by id only through this
-//! module. Who may use an endpoint at all is declared with it, in the table of
-//! `soong::protocol::api::operation`. Elsewhere: authentication (`server/guard.rs`); on the control socket, the caller is the
-//! owner of the home.
+//! module. The table in `soong::protocol::api::operation` declares who may use an endpoint at all.
+//! Elsewhere: authentication (`server/guard.rs`); on the control socket, the caller is the owner of
+//! the home.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -24,7 +24,6 @@ use soong::{
         },
     },
 };
-
 use tokio::sync::watch;
 
 use super::{Api, GateGuard, error::ApiError};
@@ -147,11 +146,13 @@ impl Access {
             .get::<MatchedPath>()
             .map(MatchedPath::as_str);
         let endpoint = path.and_then(|path| EndpointEntry::find(parts.method.as_str(), path));
-        match endpoint {
-            Some(endpoint) if endpoint.caller == AllowedCaller::Operator => {
-                self.require_operator(&format!("{} {}", parts.method, endpoint.path))
+        // Without a row in the table, nobody has decided who may call it.
+        let allowed = endpoint.map_or(AllowedCaller::Operator, |endpoint| endpoint.caller);
+        match allowed {
+            AllowedCaller::Anyone | AllowedCaller::User => Ok(()),
+            AllowedCaller::Operator => {
+                self.require_operator(&format!("{} {}", parts.method, parts.uri.path()))
             }
-            _ => Ok(()),
         }
     }
 

@@ -60,7 +60,7 @@ struct Base;
 /// Content type of bodies that are stored unchanged.
 const BYTES: &str = "application/octet-stream";
 
-/// Errors of every operation, in addition to those that a handler declares.
+/// Errors of every endpoint, in addition to those that a handler declares.
 const COMMON_ERRORS: [(&str, &str); 5] = [
     ("400", "The request is invalid; nothing was changed."),
     ("401", "The token is missing or unknown."),

@@ -6,7 +6,7 @@
 //! the first one is in progress waits for it.
 //!
 //! If the process ends before the answer is stored, a repeated request finds the run or session
-//! that it has created. Children and uploads are recorded before they are executed, and then not
+//! that it has created. Requests that add children or upload files are recorded first, and are not
 //! executed again. All other requests have the same effect when they are executed twice.
 //!
 //! Elsewhere: storing requests and answers (`soong::Runtime::keyed_request`).

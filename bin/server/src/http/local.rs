@@ -20,7 +20,7 @@ use soong::{
     },
 };
 use soong_client::{
-    ContentRequest, Download, EventStream, Home, TreeUpdates, Upload, UploadFile, UploadStream,
+    ContentRequest, Download, EventStream, Home, TreeUpdates, Upload, UploadStream, UploadTarget,
 };
 
 use super::{
@@ -152,7 +152,7 @@ impl Home for LocalHome {
 
     fn upload_file(
         &self,
-        request: UploadFile,
+        request: UploadTarget,
         upload: Upload,
     ) -> BoxFuture<'_, Result<Stored, ErrorInfo>> {
         let access = self.access(None);

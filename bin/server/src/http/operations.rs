@@ -2,7 +2,7 @@
 //!
 //! Architecture invariant: an operation of the table in `soong::protocol::api::operation` without a
 //! handler here does not compile. A handler takes the values of a request and returns those of the
-//! response; this module reads the one from HTTP and writes the other. The table says what each
+//! response; this module reads the request from HTTP and writes the response. The table says what each
 //! operation does, so most handlers have no documentation of their own. A few operations have a route
 //! of their own, because over HTTP they also read or write headers, have another form of body or
 //! response, or need no caller.

@@ -1,4 +1,5 @@
-//! Streamed request bodies: the bytes of a PUT, and the files of a multipart body.
+//! Content that is stored while it arrives: the bytes of a PUT, the files of a multipart body, and
+//! what a command of this process reads.
 
 use std::{
     convert::Infallible,

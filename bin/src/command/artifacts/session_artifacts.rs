@@ -56,7 +56,7 @@ impl SessionArtifacts {
             name: name.to_owned(),
             query: VersionQuery { version },
         };
-        Ok(self.client.open(request).await?)
+        Ok(self.client.open_content(request).await?)
     }
 
     /// Exports the last stored version of a text artifact as `.docx`.
@@ -67,6 +67,6 @@ impl SessionArtifacts {
             name: name.to_owned(),
             query: ExportQuery { format },
         };
-        Ok(self.client.open(request).await?)
+        Ok(self.client.open_content(request).await?)
     }
 }

@@ -287,7 +287,7 @@ async fn load(
     previous: &PreviousContent,
 ) -> Result<Option<Bytes>, Failure> {
     let mut body = match client
-        .open(ReadContent {
+        .open_content(ReadContent {
             session_id: session.clone(),
             name: previous.artifact_id.to_string(),
             query: VersionQuery::default(),
