@@ -59,7 +59,10 @@ fn cited_rules_are_defined_and_defined_rules_are_cited() {
         // The test cases of this file are not citations.
         .filter(|file| file.path != "tests/architecture/rules.rs")
         .chain(text_files(&["md", "toml", "sql"]))
-        .filter(|file| file.path != PAGE && file.path != "CHANGELOG.md");
+        // Names of licenses look like citations.
+        .filter(|file| {
+            file.path != PAGE && file.path != "CHANGELOG.md" && file.path != "deny.toml"
+        });
     let mut unused = defined.clone();
     let mut findings = Vec::new();
     for file in files {

@@ -43,6 +43,7 @@ fn pages(all: bool) -> BTreeMap<PathBuf, String> {
             "ARCHITECTURE.md",
             "CONTRIBUTING.md",
             "CHANGELOG.md",
+            "SECURITY.md",
             "examples/bench/README.md",
         ];
         for name in others {
