@@ -16,7 +16,7 @@ mod control;
 mod fallback;
 pub(super) mod finalize;
 pub(super) mod hook_calls;
-mod job;
+pub(super) mod job;
 pub(super) mod load;
 pub(super) mod model_call;
 pub(super) mod panicked;
