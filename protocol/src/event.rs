@@ -9,6 +9,7 @@
 mod artifact;
 mod budget;
 mod context;
+mod ended_model_call;
 mod memory;
 mod message;
 mod model;
@@ -21,6 +22,7 @@ mod tool;
 pub use artifact::ArtifactEvent;
 pub use budget::BudgetEvent;
 pub use context::ContextEvent;
+pub use ended_model_call::EndedModelCall;
 pub use memory::MemoryEvent;
 pub use message::MessageEvent;
 pub use model::{AnswerCheck, ModelEvent};

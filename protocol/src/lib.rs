@@ -62,9 +62,9 @@ pub use content::{ContentPart, InlineFile, InputKind, MessageContent, PartFile, 
 pub use effort::Effort;
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{
-    AnswerCheck, ArtifactEvent, BudgetEvent, ContextEvent, Delta, Event, EventDraft, EventRecord,
-    HookEvent, Level, MemoryEvent, MessageEvent, ModelEvent, PermissionEvent, RunEvent,
-    SubAgentEvent, ToolEvent,
+    AnswerCheck, ArtifactEvent, BudgetEvent, ContextEvent, Delta, EndedModelCall, Event,
+    EventDraft, EventRecord, HookEvent, Level, MemoryEvent, MessageEvent, ModelEvent,
+    PermissionEvent, RunEvent, SubAgentEvent, ToolEvent,
 };
 pub use experience::{Experience, Metrics, Tags};
 pub use file_change::{FileChange, PreviousContent};

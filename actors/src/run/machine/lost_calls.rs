@@ -25,7 +25,8 @@ impl RunState {
             ModelCallKind::Summary => self.phase == Phase::Compacting,
             ModelCallKind::Reflection => self.phase == Phase::Reflecting,
             ModelCallKind::Recall => self.phase == Phase::Recalling,
-            ModelCallKind::Naming => self.is_job_calling(kind),
+            // Any other call is that of a job.
+            _ => self.is_job_calling(kind),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The model calls of a run that have no outcome yet.
 
-use soong_protocol::{ContextEvent, Event, MemoryEvent, ModelCallKind, ModelEvent, OpenModelCall};
+use soong_protocol::{Event, ModelCallKind, OpenModelCall};
 
 use crate::run::machine::auxiliary_call::Used;
 
@@ -22,8 +22,8 @@ impl OpenModelCalls {
 
     /// Removes the call that an event gives an outcome.
     pub(in crate::run::machine) fn apply(&mut self, event: &Event) {
-        if let Some(ended) = ended_call(event) {
-            self.calls.retain(|call| call.kind != ended);
+        if let Some(ended) = event.ended_model_call() {
+            self.calls.retain(|call| call.kind != ended.kind);
         }
     }
 
@@ -35,25 +35,5 @@ impl OpenModelCalls {
     pub(in crate::run::machine) fn get(&self, kind: ModelCallKind) -> Option<Used> {
         let open_call = self.calls.iter().find(|call| call.kind == kind)?;
         Some((open_call.usage, open_call.cost))
-    }
-}
-
-/// Returns the kind of the call of which an attempt ended with this event.
-fn ended_call(event: &Event) -> Option<ModelCallKind> {
-    match event {
-        Event::Model(
-            ModelEvent::Started { .. }
-            | ModelEvent::Retrying { .. }
-            | ModelEvent::Fallback { .. }
-            | ModelEvent::Completed { .. }
-            | ModelEvent::Failed { .. },
-        ) => Some(ModelCallKind::Turn),
-        Event::Model(ModelEvent::NamingEnded { .. }) => Some(ModelCallKind::Naming),
-        Event::Context(
-            ContextEvent::CompactionCompleted { .. } | ContextEvent::CompactionFailed { .. },
-        ) => Some(ModelCallKind::Summary),
-        Event::Memory(MemoryEvent::ReflectionEnded { .. }) => Some(ModelCallKind::Reflection),
-        Event::Memory(MemoryEvent::Injected { .. }) => Some(ModelCallKind::Recall),
-        _ => None,
     }
 }

@@ -1,8 +1,7 @@
 //! Usage of a run, and the times of its events.
 
 use soong_protocol::{
-    BudgetDimension, ContextEvent, ErrorCode, Event, MemoryEvent, ModelEvent, RunEvent, Stats,
-    Timestamp, Usd,
+    BudgetDimension, ErrorCode, Event, MemoryEvent, ModelEvent, RunEvent, Stats, Timestamp, Usd,
 };
 
 use crate::{budget::Consumed, run::machine::state::open_model_calls::OpenModelCalls};
@@ -150,36 +149,12 @@ fn consumed_by(usage: &soong_protocol::Usage, cost: Option<Usd>) -> Consumed {
 
 /// Returns the charge that an event records for a call that was interrupted.
 fn charge_of_lost_call(event: &Event) -> Option<(&soong_protocol::Usage, Option<Usd>)> {
-    let (error, usage, cost) = match event {
-        Event::Model(
-            ModelEvent::Retrying {
-                error, usage, cost, ..
-            }
-            | ModelEvent::Failed {
-                error, usage, cost, ..
-            },
-        )
-        | Event::Context(ContextEvent::CompactionFailed { error, usage, cost }) => {
-            (error, usage, cost)
-        }
-        Event::Model(ModelEvent::NamingEnded {
-            error: Some(error),
-            usage,
-            cost,
-            ..
-        })
-        | Event::Memory(MemoryEvent::ReflectionEnded {
-            error: Some(error),
-            usage,
-            cost,
-            ..
-        }) => (&**error, usage, cost),
-        _ => return None,
-    };
-    let usage = usage
-        .as_ref()
-        .filter(|_| error.code == ErrorCode::Interrupted)?;
-    Some((usage, *cost))
+    let ended = event.ended_model_call()?;
+    let was_interrupted = ended
+        .error
+        .is_some_and(|error| error.code == ErrorCode::Interrupted);
+    let usage = ended.usage.filter(|_| was_interrupted)?;
+    Some((usage, ended.cost))
 }
 
 impl Default for Usage {
