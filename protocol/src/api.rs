@@ -20,7 +20,7 @@ pub use self::{
         ArtifactView, Artifacts, EditBody, EditView, ExportQuery, Format, Stored, UPLOAD_NAME,
         Uploaded, VersionQuery, Versions,
     },
-    cleanup::{Age, ArtifactCleanupBody},
+    cleanup::{Age, ArtifactCleanupBody, TaskCleanupBody},
     error::{ErrorBody, ErrorDetail},
     health::{Live, Ready},
     home::{Experiences, PresetList, PresetView, SkillList, SkillView},

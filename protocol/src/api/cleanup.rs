@@ -1,4 +1,6 @@
-//! Cleanup of artifacts.
+//! Cleanup of artifacts, and of the task journals of a project.
+
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -69,4 +71,31 @@ impl From<Cleanup> for ArtifactCleanupBody {
             max_bytes,
         }
     }
+}
+
+/// Filters for the task journals to clean up. A journal must match all of them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "openapi", schema(as = TaskCleanup))]
+pub struct TaskCleanupBody {
+    /// The project folder. The name `project` is accepted too.
+    #[serde(alias = "project")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub project_dir: PathBuf,
+    /// Whether to list the journals without deleting them. Default: true.
+    #[serde(default = "yes")]
+    pub dry_run: bool,
+    /// Whether to include journals of failed tasks, in addition to those of completed tasks.
+    #[serde(default)]
+    pub include_failed: bool,
+    /// Whether to include journals of cancelled tasks.
+    #[serde(default)]
+    pub include_cancelled: bool,
+    /// Only journals that have not been written for this time, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub older_than_ms: Option<u64>,
+    /// The same in seconds, or as a duration such as `30d`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub older_than: Option<Age>,
 }

@@ -18,8 +18,8 @@ use super::{
     ExportQuery, ForkBody, HeadBody, HeadView, Killed, Live, MessageQuery, Messages,
     NewSessionBody, PageQuery, PermissionModeBody, PermissionQuery, Permissions, PresetList,
     QuestionQuery, Questions, Ready, ReflectBody, RunWithOutcome, SessionPage, SessionQuery,
-    SessionView, SettingsDigests, SkillList, StartBody, TracePage, TraceQuery, TraceView,
-    UsageQuery, VersionQuery, Versions,
+    SessionView, SettingsDigests, SkillList, StartBody, TaskCleanupBody, TracePage, TraceQuery,
+    TraceView, UsageQuery, VersionQuery, Versions,
 };
 use crate::{
     ArtifactVersion, CleanupReport, Permission, PermissionId, Question, QuestionId, RunId,
@@ -470,7 +470,7 @@ endpoints! {
         ReadSettingsDigests {} by Operator = Get "/api/settings" => SettingsDigests, 200;
         /// Selects the task journals of a project for deletion, and deletes them unless it is a dry
         /// run.
-        CleanUpTasks {} by Operator = Post "/api/cleanup/tasks";
+        CleanUpTasks {} body(TaskCleanupBody) by Operator = Post "/api/cleanup/tasks";
         /// Sums up the usage and cost of runs.
         ReadUsage {} query(UsageQuery) = Get "/api/usage" => UsageReport, 200;
     }

@@ -1,12 +1,9 @@
 //! Reads the bodies of cleanup requests, including the field names of older documents.
 
-use std::path::PathBuf;
-
-use serde::Deserialize;
 use soong::{
     ErrorCode, ErrorInfo,
     artifact::Cleanup,
-    protocol::api::{Age, ArtifactCleanupBody},
+    protocol::api::{Age, ArtifactCleanupBody, TaskCleanupBody},
     task_journal::TaskCleanup,
 };
 
@@ -31,10 +28,6 @@ fn age_ms(older_than_ms: Option<u64>, older_than: Option<Age>) -> Result<Option<
             .as_secs(),
     };
     Ok(Some(seconds.saturating_mul(1_000)))
-}
-
-const fn yes() -> bool {
-    true
 }
 
 /// Returns the cleanup that a body requests.
@@ -62,52 +55,27 @@ pub fn artifact_cleanup(body: ArtifactCleanupBody) -> Result<Cleanup, ErrorInfo>
     })
 }
 
-/// Filters for the task journals to clean up. A journal must match all of them.
-#[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", schema(as = TaskCleanup))]
-pub(super) struct TaskCleanupBody {
-    /// The project folder. The name `project` is accepted too.
-    #[serde(alias = "project")]
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
-    project_dir: PathBuf,
-    /// Whether to list the journals without deleting them. Default: true.
-    #[serde(default = "yes")]
-    dry_run: bool,
-    /// Whether to include journals of failed tasks, in addition to those of completed tasks.
-    #[serde(default)]
-    include_failed: bool,
-    /// Whether to include journals of cancelled tasks.
-    #[serde(default)]
-    include_cancelled: bool,
-    /// Only journals that have not been written for this time, in milliseconds.
-    older_than_ms: Option<u64>,
-    /// The same in seconds, or as a duration such as `30d`.
-    older_than: Option<Age>,
-}
-
-impl TryFrom<TaskCleanupBody> for TaskCleanup {
-    type Error = ErrorInfo;
-
-    fn try_from(body: TaskCleanupBody) -> Result<Self, ErrorInfo> {
-        let TaskCleanupBody {
-            project_dir,
-            dry_run,
-            include_failed,
-            include_cancelled,
-            older_than_ms,
-            older_than,
-        } = body;
-        let older_than_ms = age_ms(older_than_ms, older_than)?;
-        Ok(Self {
-            project_dir,
-            dry_run,
-            include_failed,
-            include_cancelled,
-            older_than_ms,
-        })
-    }
+/// Returns the cleanup of task journals that a body requests.
+///
+/// # Errors
+/// `validation_error` if the age is invalid, or given twice.
+pub(super) fn task_cleanup(body: TaskCleanupBody) -> Result<TaskCleanup, ErrorInfo> {
+    let TaskCleanupBody {
+        project_dir,
+        dry_run,
+        include_failed,
+        include_cancelled,
+        older_than_ms,
+        older_than,
+    } = body;
+    let older_than_ms = age_ms(older_than_ms, older_than)?;
+    Ok(TaskCleanup {
+        project_dir,
+        dry_run,
+        include_failed,
+        include_cancelled,
+        older_than_ms,
+    })
 }
 
 #[cfg(test)]
@@ -144,9 +112,7 @@ mod tests {
             }
         }
         let tasks = json!({"project": "/p", "dry_run": false, "older_than": "2h"});
-        let tasks =
-            TaskCleanup::try_from(serde_json::from_value::<TaskCleanupBody>(tasks).unwrap())
-                .unwrap();
+        let tasks = task_cleanup(serde_json::from_value(tasks).unwrap()).unwrap();
         assert_eq!(
             (tasks.project_dir, tasks.dry_run, tasks.older_than_ms),
             ("/p".into(), false, Some(7_200_000))

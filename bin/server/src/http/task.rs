@@ -1,9 +1,9 @@
 //! Cleanup of the task journals of projects.
 
 use axum::Json;
-use soong::task_journal::TaskCleanupReport;
+use soong::{protocol::api::TaskCleanupBody, task_journal::TaskCleanupReport};
 
-use super::{caller::Access, cleanup::TaskCleanupBody, error::ApiError, request};
+use super::{caller::Access, cleanup::task_cleanup, error::ApiError, request};
 
 /// Lists the task journals of a project that can be deleted, and deletes them unless it is a dry
 /// run. A project may contain journals of several users, so the home's own token is required.
@@ -14,11 +14,7 @@ pub(super) async fn clean_up(
     request::Json(body): request::Json<TaskCleanupBody>,
 ) -> Result<Json<TaskCleanupReport>, ApiError> {
     let _passing = access.begin_change()?;
-    Ok(Json(
-        access
-            .runtime()
-            .traces()
-            .clean_up_project_tasks(body.try_into()?)
-            .await?,
-    ))
+    let cleanup = task_cleanup(body)?;
+    let traces = access.runtime().traces();
+    Ok(Json(traces.clean_up_project_tasks(cleanup).await?))
 }
