@@ -2,15 +2,15 @@
 //!
 //! The actor admits calls fairly between sessions (`actor.rs`, `queue.rs`), within these limits:
 //! concurrent calls, requests and tokens per minute, pauses that the service requested, and a
-//! provider that is down (`ledger.rs`, `pause.rs`, `../limiter.rs`, `../breaker.rs`). A call itself
-//! runs in its caller's task (`call.rs`), so the actor never waits for a model. The state is kept
-//! outside the actor (`shared.rs`): a restarted actor finds the outstanding permits and the rate
-//! that was used.
+//! provider that is down (`ledger.rs`, `pause.rs`, `actors/model/src/limiter.rs`,
+//! `actors/model/src/breaker.rs`). A call itself runs in its caller's task (`call.rs`), so the
+//! actor never waits for a model. The state is kept outside the actor (`shared.rs`): a restarted
+//! actor finds the outstanding permits and the rate that was used.
 //!
 //! Runs with the same beginning of the prompt share the caches of the service (`prefix_cache.rs`).
 //!
 //! All times are those of tokio's clock. Elsewhere: how one attempt is made (the providers), how
-//! long to wait (`retry.rs`).
+//! long to wait (`actors/model/src/retry.rs`).
 
 mod actor;
 mod call;
@@ -129,7 +129,7 @@ impl Gateway {
     }
 
     /// Creates an actor of the gateway. After it is started, pass its mailbox to
-    /// [`sit`](Self::attach).
+    /// [`attach`](Self::attach).
     pub(crate) fn actor(&self, status: Arc<ActorStatus>) -> GatewayActor {
         status.set_source(GatewayStatusSource(Arc::clone(&self.shared)));
         GatewayActor {

@@ -5,8 +5,8 @@
 //! before children, so that handles, tokens and links exist before any actor does. Then their
 //! sessions are started.
 //!
-//! Elsewhere: how a run is resumed (`run/machine/transition.rs`), and in which order a session
-//! resumes its runs (`session/actor.rs`).
+//! Elsewhere: how a run is resumed (`run/machine/lifecycle/resume.rs`), and in which order
+//! a session resumes its runs (`session/actor/restore.rs`).
 
 use std::{collections::HashSet, path::Path, sync::Arc};
 

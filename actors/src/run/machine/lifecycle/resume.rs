@@ -2,7 +2,7 @@
 //! again, and recorded outcomes are kept.
 //!
 //! Pure; part of the run state machine. Elsewhere: reading the stored state (`tasks/load.rs`),
-//! resuming single calls (`machine/tool_calls/scheduler.rs`).
+//! resuming single calls (`machine/tool_calls/resumption.rs`).
 
 use soong_protocol::{CollaboratorStatus, ErrorCode, ErrorInfo, ModelEvent, RunEvent};
 

@@ -16,21 +16,21 @@ pub(crate) enum Phase {
     Driven,
     /// The callbacks before the run are being called.
     Preparing,
-    /// It is being looked for what earlier runs have learned; then it begins.
+    /// Searching for experiences of earlier runs. The loop starts after that.
     Recalling,
-    /// A model call is owed.
+    /// Waiting for the model.
     CallingModel,
-    /// A reflection is owed, and then a summary.
+    /// Waiting for a reflection. A summary follows.
     Reflecting,
-    /// A summary is owed, and then a model call.
+    /// Waiting for a summary. A model call follows.
     Compacting,
     /// Tool outcomes are pending.
     RunningTools { calls: Box<OpenCalls> },
     /// The model gave its final answer; only children may still be active.
     Answered,
-    /// No call is owed; only the ending is left.
+    /// No call is pending; the run only has to end.
     Halted,
-    /// Over (R1).
+    /// The run has ended (R1).
     Ended(RunStatus),
 }
 

@@ -63,7 +63,7 @@ impl Transition<'_, '_> {
                 return self.open_turn();
             }
             if ending {
-                return; // R6; `settle` closes the waiting calls
+                return; // R6; `skip_waiting_calls` closes the waiting calls
             }
             let Some(call) = calls.next_startable() else {
                 return;
