@@ -222,11 +222,11 @@ mod tests {
     #[test]
     fn json_record_contains_no_line_separators() {
         let text = "a\u{2028}b\u{2029}c\u{85}d\ne";
-        let shown = escape_line_ends(serde_json::to_string(text).unwrap());
+        let escaped = escape_line_ends(serde_json::to_string(text).unwrap());
         assert!(
-            !shown.contains(LINE_ENDS) && !shown.contains('\n'),
-            "{shown:?}"
+            !escaped.contains(LINE_ENDS) && !escaped.contains('\n'),
+            "{escaped:?}"
         );
-        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
+        assert_eq!(serde_json::from_str::<String>(&escaped).unwrap(), text);
     }
 }

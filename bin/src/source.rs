@@ -45,17 +45,17 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Returns the home, wherever its operations are executed.
-    pub(crate) fn home(&self) -> Client {
+    /// Returns a client of the home, wherever its operations are executed.
+    pub(crate) fn client(&self) -> Client {
         match self {
             Self::Owner(client, _) => client.clone(),
             Self::Disk(records) => Client::new(Arc::new(DiskHome::new(records.clone()))),
         }
     }
 
-    /// Like [`Source::home`], with the content of artifacts, which is stored where the configuration
+    /// Like [`Source::client`], with the content of artifacts, which is stored where the configuration
     /// says.
-    pub(crate) fn home_with_artifacts(
+    pub(crate) fn client_with_artifacts(
         &self,
         config: &ArtifactsConfig,
         environment: &Environment,
@@ -82,14 +82,14 @@ impl Source {
             let request = ReadSession {
                 session_id: SessionId::new(reference),
             };
-            let exact = self.home().call(request).await;
+            let exact = self.client().call(request).await;
             match exact {
                 Err(error) if error.code == ErrorCode::SessionNotFound => {}
                 found => return Ok((found?.session, Match::Exact)),
             }
         }
         // Single calls have no slug, and are not among the recent sessions.
-        reference::find(self.home().sessions(false).await?, reference)
+        reference::find(self.client().sessions(false).await?, reference)
     }
 
     /// Like [`Source::session`], for a command that changes something: a part of the name is not
@@ -106,7 +106,10 @@ impl Source {
     async fn trace_id(&self, reference: &str) -> Result<TraceId, Failure> {
         if let Some((session, number)) = reference::split_sub_agent(reference) {
             let session = self.session(session).await?;
-            let mut traces = self.home().traces(Some(&session.session_id), true).await?;
+            let mut traces = self
+                .client()
+                .traces(Some(&session.session_id), true)
+                .await?;
             traces.retain(|trace| trace.parent_trace_id.is_some());
             let count = traces.len();
             return traces
@@ -167,7 +170,7 @@ impl Source {
         let request = ReadTrace {
             trace_id: TraceId::new(id),
         };
-        Ok(self.home().call(request).await?)
+        Ok(self.client().call(request).await?)
     }
 
     /// Reads the messages of a trace. Fails if it does not exist.
@@ -188,7 +191,7 @@ impl Source {
                 goal_id: None,
             },
         };
-        Ok(self.home().call(request).await?.messages)
+        Ok(self.client().call(request).await?.messages)
     }
 
     /// Calls `take` with each message of a trace up to sequence `last`, in order. From disk, only a
@@ -256,7 +259,7 @@ impl Source {
         let request = ListPermissions {
             query: PermissionQuery { status, session_id },
         };
-        Ok(self.home().call(request).await?.permissions)
+        Ok(self.client().call(request).await?.permissions)
     }
 
     /// Reads a permission. Fails if it does not exist.
@@ -303,7 +306,7 @@ impl Source {
         let request = ListQuestions {
             query: QuestionQuery { status, session_id },
         };
-        Ok(self.home().call(request).await?.questions)
+        Ok(self.client().call(request).await?.questions)
     }
 
     /// Reads a question. Fails if it does not exist.
@@ -334,6 +337,6 @@ impl Source {
                 ..EventQuery::default()
             },
         };
-        Ok(self.home().call(request).await?.events)
+        Ok(self.client().call(request).await?.events)
     }
 }

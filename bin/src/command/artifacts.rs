@@ -114,7 +114,7 @@ pub(super) async fn read_command(
             let request = cleanup_request(options, session);
             // Deletes nothing: `dry_run` is set.
             let home =
-                source.home_with_artifacts(&settings.config.artifacts, &context.environment)?;
+                source.client_with_artifacts(&settings.config.artifacts, &context.environment)?;
             let report = home.call(request).await?;
             show::cleaned(context, &report)?;
         }
@@ -334,7 +334,7 @@ async fn open(
         };
         print::line_or_stderr(context.terminal, TextStyle::Dim, &line)?;
     }
-    let client = source.home_with_artifacts(&settings.config.artifacts, &context.environment)?;
+    let client = source.client_with_artifacts(&settings.config.artifacts, &context.environment)?;
     Ok(SessionArtifacts {
         client,
         session_id: owner.session_id,
@@ -356,7 +356,7 @@ async fn select_session(
         return source.session(id).await.map(of_session);
     }
     let project = folder(None)?;
-    let sessions = source.home().sessions(false).await?;
+    let sessions = source.client().sessions(false).await?;
     let is_users = name.is_some_and(|name| name.starts_with(USER_PREFIX));
     if sessions.is_empty() && (is_users || name.is_none()) {
         return Ok(ArtifactOwner::of_user(LOCAL));

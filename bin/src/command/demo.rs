@@ -105,14 +105,14 @@ struct Finished {
 impl Demo<'_> {
     /// Runs the demo.
     async fn run(&self) -> Result<Finished, Failure> {
-        let shown = if self.options.monitor {
+        let display = if self.options.monitor {
             RunDisplay::Monitored
         } else {
             RunDisplay::Once
         };
         let mut runtime_session =
             RuntimeSession::exclusive(self.context, self.home, || self.builder()).await?;
-        let finished = match runtime_session.follow(self.request(), shown).await {
+        let finished_run = match runtime_session.follow(self.request(), display).await {
             Ok((run, stored)) => {
                 let session = runtime_session.session_name(&run.run.run.session_id).await;
                 Ok(Finished {
@@ -127,7 +127,7 @@ impl Demo<'_> {
             runtime_session.delete_old_sessions(MAX_SESSIONS).await;
         }
         runtime_session.close().await;
-        finished
+        finished_run
     }
 
     /// Returns the builder of a runtime with the offline model.

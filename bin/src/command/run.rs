@@ -37,7 +37,7 @@ use crate::{
 };
 
 pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<Exit, Failure> {
-    let shown = display(context, &options)?;
+    let display = display(context, &options)?;
     let is_quiet = options.quiet;
     let home = context.home()?;
     let settings = config::read(&context.global, &home)?;
@@ -100,7 +100,7 @@ pub(super) async fn run(context: &Context<'_>, mut options: cli::Run) -> Result<
         attach(context, runtime_session, attached, request).await
     };
     let done = match build_request(&mut runtime_session).await {
-        Ok(request) => runtime_session.run(request, shown).await,
+        Ok(request) => runtime_session.run(request, display).await,
         Err(failure) => Err(failure),
     };
     runtime_session.close().await;

@@ -94,12 +94,12 @@ async fn delete(context: &Context<'_>, source: Source, id: &str) -> Result<Exit,
         return Ok(Exit::Success);
     }
     let traces = source
-        .home()
+        .client()
         .traces(Some(&session.session_id), true)
         .await?;
     let is_its = |artifact: &Artifact| matches!(artifact.scope, ArtifactScope::Session { .. });
     let artifacts: Vec<Artifact> = source
-        .home()
+        .client()
         .call(ListArtifacts {
             session_id: session.session_id.clone(),
         })
@@ -196,7 +196,7 @@ async fn list(
     with_calls: bool,
     columns: &[String],
 ) -> Result<Exit, Failure> {
-    let sessions = source.home().sessions(with_calls).await?;
+    let sessions = source.client().sessions(with_calls).await?;
     if context.global.json {
         print::json(&sessions)?;
         return Ok(Exit::Success);
@@ -258,12 +258,12 @@ fn runs(source: &Source, session: &Session, asks: bool) -> String {
 async fn show(context: &Context<'_>, source: &Source, id: &str) -> Result<Exit, Failure> {
     let session = source.session(id).await?;
     let mut all = source
-        .home()
+        .client()
         .traces(Some(&session.session_id), true)
         .await?;
     all.reverse();
     let artifacts = source
-        .home()
+        .client()
         .call(ListArtifacts {
             session_id: session.session_id.clone(),
         })

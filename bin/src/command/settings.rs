@@ -111,7 +111,7 @@ fn shown(settings: &Settings, home: &Path, environment: &Environment) -> Vec<Set
         .catalog
         .find(model.model_name())
         .map(|entry| entry.context_window);
-    let shown = |setting: ConfigSetting| {
+    let to_row = |setting: ConfigSetting| {
         if setting.value.is_none() {
             let (value, origin) = match setting.key.as_str() {
                 "model.context_window" if facts.context_window.is_some() => {
@@ -156,7 +156,7 @@ fn shown(settings: &Settings, home: &Path, environment: &Environment) -> Vec<Set
         .config
         .settings(text)
         .into_iter()
-        .map(shown)
+        .map(to_row)
         .collect()
 }
 

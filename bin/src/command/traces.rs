@@ -111,7 +111,7 @@ async fn list(
     with_calls: bool,
     columns: &[String],
 ) -> Result<(), Failure> {
-    let mut traces = source.home().traces(None, with_calls).await?;
+    let mut traces = source.client().traces(None, with_calls).await?;
     if context.global.json {
         return print::json(&traces);
     }
@@ -124,7 +124,7 @@ async fn list(
     traces.reverse();
     tree_table(
         &traces,
-        &source.home().sessions(with_calls).await?,
+        &source.client().sessions(with_calls).await?,
         context,
         columns,
     )
@@ -215,7 +215,10 @@ async fn show(context: &Context<'_>, source: &Source, view: &TraceView) -> Resul
     let mut traces = if sub_traces.is_empty() {
         Vec::new()
     } else {
-        source.home().traces(Some(&trace.session_id), true).await?
+        source
+            .client()
+            .traces(Some(&trace.session_id), true)
+            .await?
     };
     traces.reverse();
     let status = trace.status.as_str();

@@ -39,7 +39,7 @@ pub(super) async fn usage(context: &Context<'_>, options: &cli::Usage) -> Result
             since,
         },
     };
-    let mut report = source.home().call(request).await?;
+    let mut report = source.client().call(request).await?;
     if let Some(reference) = &options.session {
         let session = source.session(reference).await?.session_id;
         report
@@ -52,7 +52,7 @@ pub(super) async fn usage(context: &Context<'_>, options: &cli::Usage) -> Result
         return Ok(Exit::Success);
     }
     let sessions = if by == cli::UsageBy::Session {
-        source.home().sessions(true).await?
+        source.client().sessions(true).await?
     } else {
         Vec::new()
     };

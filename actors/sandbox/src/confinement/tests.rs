@@ -28,7 +28,7 @@ fn grants_cover_everything_except_hidden_paths() {
         "a/y/z",
         "b/",
         "home/user/.ssh/id",
-        "home/user/work/x",
+        "home/user/project/x",
         "home/other/x",
         "f",
     ]);
@@ -38,7 +38,7 @@ fn grants_cover_everything_except_hidden_paths() {
         (
             "",
             vec!["home/user/.ssh"],
-            vec!["a", "b", "f", "home/other", "home/user/work"],
+            vec!["a", "b", "f", "home/other", "home/user/project"],
         ),
         ("", vec!["a", "home"], vec!["b", "f"]),
         (
@@ -48,7 +48,11 @@ fn grants_cover_everything_except_hidden_paths() {
         ),
         ("", vec!["a/y", "a/y/z"], vec!["a/x", "b", "f", "home"]),
         ("a", vec!["home/user/.ssh"], vec!["a"]),
-        ("home/user", vec!["home/user/.ssh"], vec!["home/user/work"]),
+        (
+            "home/user",
+            vec!["home/user/.ssh"],
+            vec!["home/user/project"],
+        ),
         ("home/user/.ssh", vec!["home/user/.ssh"], vec![]),
         ("home/user/.ssh", vec!["home/user"], vec![]),
         // A name with the same prefix is another name.

@@ -337,3 +337,65 @@ jobs! {
     FlushDocuments in flush_documents;
     StoreAnswer in store_answer;
 }
+
+/// Tools for tests of bodies.
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::future::ready;
+
+    use soong_model::Completion;
+
+    use super::*;
+
+    /// Answers each request with what it contains.
+    pub(crate) struct EchoTools;
+
+    impl JobTools for EchoTools {
+        fn ask_utility_model(
+            &mut self,
+            call: AuxiliaryCall,
+        ) -> BoxFuture<'_, Result<AuxiliaryAnswer, ErrorInfo>> {
+            let completion = Completion {
+                text: call.user,
+                ..Completion::default()
+            };
+            let answer = AuxiliaryAnswer {
+                completion,
+                prices: None,
+                discarded: None,
+            };
+            ready(Ok(answer)).boxed()
+        }
+
+        fn change_experiences(
+            &mut self,
+            changes: Changes,
+        ) -> BoxFuture<'_, Result<LearnedChanges, ErrorInfo>> {
+            let learned = LearnedChanges {
+                changes,
+                added: Vec::new(),
+            };
+            ready(Ok(learned)).boxed()
+        }
+
+        fn call_stop_hooks(&mut self, answer: String) -> BoxFuture<'_, HookResult> {
+            let result = HookResult {
+                denied: Some(answer),
+                ..HookResult::default()
+            };
+            ready(result).boxed()
+        }
+
+        fn flush_documents(&mut self) -> BoxFuture<'_, Result<FlushReport, ErrorInfo>> {
+            ready(Ok(FlushReport::default())).boxed()
+        }
+
+        fn store_text(
+            &mut self,
+            _: &'static str,
+            text: String,
+        ) -> BoxFuture<'_, Result<ArtifactRef, ErrorInfo>> {
+            ready(Err(ErrorInfo::new(ErrorCode::StorageError, text))).boxed()
+        }
+    }
+}

@@ -124,14 +124,14 @@ impl Parser<'_> {
 
     /// Consumes a redirection. Only redirections to `/dev/null` and to descriptors write no file.
     fn redirection(&mut self) -> Option<()> {
-        let first = self.rest.next()?;
+        self.rest.next()?;
         if self.rest.next_if_eq(&'<').is_some() {
             return None; // a here document or here string
         }
         for second in ['>', '|', '>'] {
             self.rest.next_if_eq(&second);
         }
-        if first == '<' && self.rest.peek() == Some(&'(') || self.rest.peek() == Some(&'(') {
+        if self.rest.peek() == Some(&'(') {
             return None;
         }
         let to_descriptor = self.rest.next_if_eq(&'&').is_some();

@@ -12,7 +12,11 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use soong::{ErrorCode, ErrorInfo, protocol::ServerConfig};
+use soong::{
+    ErrorCode, ErrorInfo,
+    protocol::ServerConfig,
+    protocol::api::operation::{AllowedCaller, EndpointEntry},
+};
 
 use super::{connections::Connection, token::Tokens, too_many_connections};
 use crate::http::{ApiError, BEARER_PROTOCOL};
@@ -212,9 +216,10 @@ pub(super) async fn check_token(
     next.run(request).await
 }
 
-/// Returns whether a path requires no token.
+/// Returns whether a path requires no token: that of the page, or of an endpoint for anyone.
 fn needs_no_token(path: &str) -> bool {
-    matches!(path, "/" | "/health/live" | "/health/ready")
+    let is_for_anyone = |endpoint: &EndpointEntry| endpoint.caller == AllowedCaller::Anyone;
+    path == "/" || EndpointEntry::find("GET", path).is_some_and(is_for_anyone)
 }
 
 /// Returns the token of a request: from its header or, for a WebSocket, from a subprotocol.

@@ -37,7 +37,7 @@ pub(super) async fn cleanup(
         older_than,
         dry_run,
     }
-    .choose(source.home().sessions(true).await?, now());
+    .choose(source.client().sessions(true).await?, now());
     drop(source);
     let ended = if dry_run || report.candidates.is_empty() {
         Ok(())

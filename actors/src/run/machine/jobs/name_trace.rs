@@ -228,54 +228,9 @@ fn name_in(answer: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
-    use soong_protocol::{ArtifactRef, FlushReport};
 
     use super::*;
-    use crate::{hook::HookResult, memory::Changes, run::machine::jobs::LearnedChanges};
-
-    /// Answers each request with its own text.
-    struct Echo;
-
-    impl JobTools for Echo {
-        fn ask_utility_model(
-            &mut self,
-            call: AuxiliaryCall,
-        ) -> BoxFuture<'_, Result<AuxiliaryAnswer, ErrorInfo>> {
-            let completion = Completion {
-                text: call.user,
-                ..Completion::default()
-            };
-            let answer = AuxiliaryAnswer {
-                completion,
-                prices: None,
-                discarded: None,
-            };
-            std::future::ready(Ok(answer)).boxed()
-        }
-
-        fn change_experiences(
-            &mut self,
-            _: Changes,
-        ) -> BoxFuture<'_, Result<LearnedChanges, ErrorInfo>> {
-            unreachable!("the job asks the model only")
-        }
-
-        fn call_stop_hooks(&mut self, _: String) -> BoxFuture<'_, HookResult> {
-            unreachable!("the job asks the model only")
-        }
-
-        fn flush_documents(&mut self) -> BoxFuture<'_, Result<FlushReport, ErrorInfo>> {
-            unreachable!("the job asks the model only")
-        }
-
-        fn store_text(
-            &mut self,
-            _: &'static str,
-            _: String,
-        ) -> BoxFuture<'_, Result<ArtifactRef, ErrorInfo>> {
-            unreachable!("the job asks the model only")
-        }
-    }
+    use crate::run::machine::jobs::testing::EchoTools;
 
     #[test]
     fn answer_of_the_utility_model_becomes_the_name() {
@@ -283,7 +238,7 @@ mod tests {
             system: "Name it.".to_owned(),
             user: "\"Fix the tests\"".to_owned(),
         });
-        let result = request.run(&mut Echo).now_or_never().unwrap();
+        let result = request.run(&mut EchoTools).now_or_never().unwrap();
         let Some(Event::Model(ModelEvent::NamingEnded { name, error, .. })) =
             NameTrace::late_event(&result)
         else {

@@ -20,7 +20,7 @@ impl SandboxTest {
             "user/.ssh",
             "user/.aws",
             "user/.soong-agent",
-            "user/work",
+            "user/project",
             "user/cache",
             "own",
         ] {
@@ -73,54 +73,54 @@ impl SandboxTest {
 fn writable_paths_are_project_roots_and_temporary_directory() {
     for (project, home, roots, want) in [
         (
-            "user/work",
+            "user/project",
             "user/.soong-agent",
             vec![],
-            vec!["user/work", "own"],
+            vec!["user/project", "own"],
         ),
         (
-            "user/work",
+            "user/project",
             "user/.soong-agent",
             vec!["~/cache"],
-            vec!["user/cache", "user/work", "own"],
+            vec!["user/cache", "user/project", "own"],
         ),
         (
-            "user/work",
+            "user/project",
             "user/.soong-agent",
             vec!["ROOT/user/cache"],
-            vec!["user/cache", "user/work", "own"],
+            vec!["user/cache", "user/project", "own"],
         ),
         (
-            "user/work",
+            "user/project",
             "user/.soong-agent",
             vec!["~/nope", "cache", ""],
-            vec!["user/work", "own"],
+            vec!["user/project", "own"],
         ),
         // A sensitive folder that is configured as writable.
         (
-            "user/work",
+            "user/project",
             "user/.soong-agent",
             vec!["~/.aws"],
-            vec!["user/.aws", "user/work", "own"],
+            vec!["user/.aws", "user/project", "own"],
         ),
         // The runtime's home is never accessible, whatever the configuration.
         (
-            "user/work",
+            "user/project",
             "user/.soong-agent",
             vec!["~/.soong-agent"],
-            vec!["user/work", "own"],
+            vec!["user/project", "own"],
         ),
         (
             "user",
             "user/.soong-agent",
             vec![],
-            vec!["user/cache", "user/work", "own"],
+            vec!["user/cache", "user/project", "own"],
         ),
         (
-            "user/work",
-            "user/work/.soong-agent",
+            "user/project",
+            "user/project/.soong-agent",
             vec![],
-            vec!["user/work/src", "own"],
+            vec!["user/project/src", "own"],
         ),
         (
             "user/.soong-agent",
@@ -138,8 +138,8 @@ fn writable_paths_are_project_roots_and_temporary_directory() {
     ] {
         let world = SandboxTest::new();
         fs::create_dir_all(world.root.join(home)).unwrap();
-        if home.starts_with("user/work") {
-            fs::create_dir_all(world.root.join("user/work/src")).unwrap();
+        if home.starts_with("user/project") {
+            fs::create_dir_all(world.root.join("user/project/src")).unwrap();
         }
         let reach = world.reach(project, home, &roots);
         assert_eq!(
@@ -165,13 +165,13 @@ fn home_sensitive_paths_and_devices_are_not_readable() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "x").unwrap();
     }
-    let reach = world.reach("user/work", "user/.soong-agent", &[]);
+    let reach = world.reach("user/project", "user/.soong-agent", &[]);
     let want = [
         "own",
         "user/.bashrc",
         "user/.cargo/config.toml",
         "user/cache",
-        "user/work",
+        "user/project",
     ];
     assert_eq!(world.names(&reach.readable()), want);
     assert!(

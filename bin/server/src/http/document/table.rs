@@ -86,7 +86,6 @@ where
 }
 
 /// Summary and description of an operation.
-#[derive(Debug, PartialEq)]
 struct About {
     summary: String,
     description: Option<String>,

@@ -142,17 +142,17 @@ fn ask(
         UserRequest::Question(question) => question_rows(question),
         UserRequest::Permission(permission) => permission_rows(permission, project),
     };
-    let body: Vec<StyledLine> = wrap_rows(shown, columns)
+    let text_lines: Vec<StyledLine> = wrap_rows(shown, columns)
         .into_iter()
         .map(|row| StyledLine::of(row.style, row.text))
         .collect();
     // Five rows are kept free for the position, the typed text and the keys, however long the
     // request is.
     let room = rows.saturating_sub(5).max(1);
-    *from = (*from).min(body.len().saturating_sub(room));
-    *is_read |= *from + room >= body.len();
-    let count = body.len();
-    let mut lines: Vec<StyledLine> = body.into_iter().skip(*from).take(room).collect();
+    *from = (*from).min(text_lines.len().saturating_sub(room));
+    *is_read |= *from + room >= text_lines.len();
+    let count = text_lines.len();
+    let mut lines: Vec<StyledLine> = text_lines.into_iter().skip(*from).take(room).collect();
     lines.push(if count > room {
         StyledLine::of(
             TextStyle::Yellow,
