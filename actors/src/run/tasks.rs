@@ -56,9 +56,8 @@ use crate::{
     memory::MemoryFiles,
     run::{
         machine::{
-            auxiliary_call::AuxiliaryCall,
             effect::{ModelCall, OversizedResults, ToolCallRequest},
-            input::{EndInput, HookReport, ModelInput, RunInput, SummaryInput, ToolInput},
+            input::{EndInput, HookReport, ModelInput, RunInput, ToolInput},
             outcome,
             spec::RunSpec,
         },
@@ -228,44 +227,6 @@ impl RunTasks {
                         used,
                         waited_ms,
                     })
-                }
-            };
-            mailbox.send(RunMsg::ModelCallEnded {
-                input: Box::new(input),
-                reservation: observer.reservation,
-            });
-        });
-    }
-
-    /// Requests a summary of the older part of the conversation; reports the summary or the error.
-    pub(crate) fn summarize(
-        &self,
-        myself: ActorRef<RunMsg>,
-        spec: &Arc<RunSpec>,
-        call: AuxiliaryCall,
-    ) {
-        let services = Arc::clone(&self.services);
-        let entry = Arc::clone(&self.entry);
-        let token = self.token.clone();
-        let spec = Arc::clone(spec);
-        let mailbox = self.mailbox(myself);
-        self.spawn(async move {
-            let mut observer = CallObserver::new(
-                &services.journal,
-                &entry,
-                &spec,
-                ModelCallKind::Summary,
-                mailbox.clone(),
-            );
-            let calling = services.models.summarize(&spec, call, &mut observer);
-            let summary = until_cancelled(MODEL, &token, &services.redactor, pin!(calling))
-                .await
-                .flatten();
-            let input = match summary {
-                Ok(answer) => RunInput::Summary(SummaryInput::Completed(Box::new(answer))),
-                Err(error) => {
-                    let used = observer.meter.used_by_failure(&error);
-                    RunInput::Summary(SummaryInput::Failed { error, used })
                 }
             };
             mailbox.send(RunMsg::ModelCallEnded {

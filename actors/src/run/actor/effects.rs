@@ -50,9 +50,6 @@ impl RunActor {
                         ModelEffect::Reflect(call) => {
                             state.tasks.reflect(myself.clone(), &self.spec, *call)
                         }
-                        ModelEffect::Summarize(call) => {
-                            state.tasks.summarize(myself.clone(), &self.spec, call)
-                        }
                     }
                 }
                 Effect::Job { turn, request } => {

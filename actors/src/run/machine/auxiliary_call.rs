@@ -22,10 +22,21 @@ pub(crate) struct AuxiliaryCall {
     pub(crate) user: String,
 }
 
+/// A model of a run for work besides its turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AuxiliaryRole {
+    /// Writes summaries, and reflects on messages.
+    Summary,
+    /// Answers small questions.
+    Utility,
+}
+
 /// The answer to a model call besides the turns.
 #[derive(Debug)]
 pub(crate) struct AuxiliaryAnswer {
     pub(crate) completion: Completion,
+    /// Size of the request, in tokens, as counted by the runtime.
+    pub(crate) prompt_tokens: u64,
     /// Prices of the model that answered.
     pub(crate) prices: Option<Prices>,
     /// Usage of answers before it that were refused or cut off.
@@ -34,14 +45,30 @@ pub(crate) struct AuxiliaryAnswer {
 
 impl AuxiliaryAnswer {
     /// Returns the usage of the call and of discarded answers before it, and the cost if all prices
-    /// are known. Usage that was not reported is estimated for a request of this size.
-    pub(in crate::run) fn used(&self, prompt_tokens: u64) -> Used {
-        let estimate = || Usage::estimate(prompt_tokens, count_estimate(&self.completion.text));
+    /// are known. Usage that was not reported is estimated.
+    pub(in crate::run) fn used(&self) -> Used {
+        let answer_tokens = || count_estimate(&self.completion.text);
+        let estimate = || Usage::estimate(self.prompt_tokens, answer_tokens());
         let usage = self.completion.usage.unwrap_or_else(estimate);
         add_used(
             self.discarded,
             (usage, self.prices.map(|prices| prices.cost(&usage))),
         )
+    }
+}
+
+/// Model calls that were made together.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct UsedByCalls {
+    pub(in crate::run) calls: u64,
+    pub(in crate::run) used: Option<Used>,
+}
+
+impl UsedByCalls {
+    /// Adds a call.
+    pub(in crate::run) fn add(&mut self, used: Used) {
+        self.calls += 1;
+        self.used = Some(add_used(self.used, used));
     }
 }
 

@@ -333,26 +333,10 @@ fn add_turn(turn: &TurnState, recorded: &mut Recorded) {
 
 fn add_compaction(compaction: &CompactionState, recorded: &mut Recorded) {
     let CompactionState {
-        completed,
-        failed,
-        consecutive_failures,
-        tokens_before,
-        retry_above_tokens,
-        small_gains,
-        stopped_below_tokens,
-        follows_rejection,
         reflected_to,
         open_reflection,
-        plan: _,
+        summary: _,
     } = compaction;
-    recorded.add("compaction.completed", completed);
-    recorded.add("compaction.failed", failed);
-    recorded.add("compaction.consecutive_failures", consecutive_failures);
-    recorded.add("compaction.tokens_before", tokens_before);
-    recorded.add("compaction.retry_above_tokens", retry_above_tokens);
-    recorded.add("compaction.small_gains", small_gains);
-    recorded.add("compaction.stopped_below_tokens", stopped_below_tokens);
-    recorded.add("compaction.follows_rejection", follows_rejection);
     recorded.add("compaction.reflected_to", reflected_to);
     recorded.add("compaction.open_reflection", open_reflection);
 }

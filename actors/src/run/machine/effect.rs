@@ -56,8 +56,6 @@ pub(crate) enum ModelEffect {
     Call(ModelCall),
     /// Reflects on messages that a summary is about to replace, and stores what was learned.
     Reflect(Box<ReflectionCall>),
-    /// Requests a summary of the older part of the conversation.
-    Summarize(AuxiliaryCall),
 }
 
 /// An operation on the experiences of earlier runs.

@@ -28,8 +28,6 @@ pub(crate) enum RunInput {
     Resume(ResumeReason),
     /// From a model call of a turn.
     Model(ModelInput),
-    /// From the summary of the older part of the conversation.
-    Summary(SummaryInput),
     /// From a job.
     Job(JobOutcome),
     /// Reports the usage of a model call in progress.
@@ -79,18 +77,6 @@ pub(crate) enum ModelInput {
     },
     /// The gateway reports on the call.
     Note(ModelEvent),
-}
-
-/// An input from the summary of the older part of the conversation.
-#[derive(Debug)]
-pub(crate) enum SummaryInput {
-    /// The summary.
-    Completed(Box<AuxiliaryAnswer>),
-    /// No summary was made. `used`: what the call has used.
-    Failed {
-        error: ErrorInfo,
-        used: Option<Used>,
-    },
 }
 
 /// An input from the memory of earlier runs.
@@ -210,10 +196,7 @@ impl RunInput {
             Self::Hook(HookReport::Agent(result)) => {
                 matches!(result, AgentCallbackResult::Cancelled)
             }
-            Self::Model(ModelInput::Failed { error, .. })
-            | Self::Summary(SummaryInput::Failed { error, .. }) => {
-                error.code == ErrorCode::Cancelled
-            }
+            Self::Model(ModelInput::Failed { error, .. }) => error.code == ErrorCode::Cancelled,
             Self::Tool(ToolInput::Ended { result, .. }) => result
                 .as_ref()
                 .as_ref()

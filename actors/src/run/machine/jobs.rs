@@ -13,12 +13,13 @@ pub(crate) mod learn;
 pub(crate) mod name_trace;
 pub(crate) mod stop_hooks;
 pub(crate) mod store_answer;
+pub(crate) mod summarize;
 
 use std::{fmt::Debug, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use soong_protocol::{
-    ArtifactRef, ErrorCode, ErrorInfo, Event, ExperienceId, FlushReport, ModelCallKind,
+    ArtifactRef, ErrorCode, ErrorInfo, Event, ExperienceId, FlushReport, ModelCallKind, Role,
 };
 
 use crate::{
@@ -26,7 +27,7 @@ use crate::{
     memory::Changes,
     run::machine::{
         RunState, Transition,
-        auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall, Used},
+        auxiliary_call::{AuxiliaryAnswer, AuxiliaryRole, UsedByCalls},
     },
 };
 
@@ -132,8 +133,9 @@ pub(crate) struct JobEnd<T> {
     /// Turn of the run in which the job was started.
     pub(crate) turn: u32,
     pub(crate) result: Result<T, ErrorInfo>,
-    /// Usage of a model call that failed.
-    pub(crate) used_by_failure: Option<Used>,
+    /// The model calls of the job that are charged: those that were answered, and one that was cut
+    /// off.
+    pub(crate) model_calls: UsedByCalls,
 }
 
 /// Changes of the experiences file that were made.
@@ -146,10 +148,12 @@ pub(crate) struct LearnedChanges {
 
 /// Everything that the body of a job may use.
 pub(crate) trait JobTools: Send {
-    /// Sends a request to the utility model of the run.
-    fn ask_utility_model(
+    /// Sends a system prompt and messages to a model of the run.
+    fn ask_model(
         &mut self,
-        call: AuxiliaryCall,
+        role: AuxiliaryRole,
+        system: String,
+        messages: Vec<(Role, String)>,
     ) -> BoxFuture<'_, Result<AuxiliaryAnswer, ErrorInfo>>;
 
     /// Changes the experiences of the run's user.
@@ -235,7 +239,7 @@ macro_rules! jobs {
                             JobOutcome::$request(Box::new(JobEnd {
                                 turn,
                                 result: Ok(output),
-                                used_by_failure: None,
+                                model_calls: UsedByCalls::default(),
                             }))
                         };
                         async move { body.await.map(to_outcome) }.boxed()
@@ -259,6 +263,13 @@ macro_rules! jobs {
                 error.is_some_and(|error| error.code == ErrorCode::Cancelled)
             }
 
+            /// Sets the model calls that the job has made.
+            pub(crate) fn set_model_calls(&mut self, model_calls: UsedByCalls) {
+                match self {
+                    $(Self::$request(end) => end.model_calls = model_calls,)*
+                }
+            }
+
             /// Returns the event that the task records if the job ends after its run.
             pub(crate) fn late_event(&self) -> Option<Event> {
                 match self {
@@ -279,13 +290,12 @@ macro_rules! jobs {
                 self,
                 turn: u32,
                 error: ErrorInfo,
-                used_by_failure: Option<Used>,
             ) -> JobOutcome {
                 match self {
                     $(Self::$request => JobOutcome::$request(Box::new(JobEnd {
                         turn,
                         result: Err(error),
-                        used_by_failure,
+                        model_calls: UsedByCalls::default(),
                     })),)*
                 }
             }
@@ -336,6 +346,7 @@ jobs! {
     StopHooks in stop_hooks;
     FlushDocuments in flush_documents;
     StoreAnswer in store_answer;
+    Summarize in summarize;
 }
 
 /// Tools for tests of bodies.
@@ -351,16 +362,20 @@ pub(crate) mod testing {
     pub(crate) struct EchoTools;
 
     impl JobTools for EchoTools {
-        fn ask_utility_model(
+        fn ask_model(
             &mut self,
-            call: AuxiliaryCall,
+            _: AuxiliaryRole,
+            _: String,
+            mut messages: Vec<(Role, String)>,
         ) -> BoxFuture<'_, Result<AuxiliaryAnswer, ErrorInfo>> {
+            let (_, text) = messages.pop().unwrap_or((Role::User, String::new()));
             let completion = Completion {
-                text: call.user,
+                text,
                 ..Completion::default()
             };
             let answer = AuxiliaryAnswer {
                 completion,
+                prompt_tokens: 1,
                 prices: None,
                 discarded: None,
             };

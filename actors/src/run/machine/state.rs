@@ -59,8 +59,6 @@ use crate::run::machine::{
 
 /// Duration from which a call counts as polling, in milliseconds.
 const POLLING_MS: u64 = 5_000;
-/// Maximum number of failed summaries that are carried over into the next turn.
-const MAX_CARRIED_OVER_FAILURES: u32 = 2;
 
 impl RunState {
     /// Creates the state of a run on an empty trace.
@@ -204,7 +202,6 @@ impl RunState {
             } => {
                 self.clock.idle_ms += waited_ms;
                 self.turn.answers_too_large = 0;
-                self.compaction.follows_rejection = false;
                 self.answer.check.clone_from(answer_check);
             }
             ModelEvent::Fallback { to, .. } => {
@@ -219,11 +216,6 @@ impl RunState {
             ModelEvent::Retrying { error, .. } => match error.code {
                 ErrorCode::PromptTooLong => {
                     self.conversation.window = self.conversation.reduced_window(error)
-                }
-                ErrorCode::ProviderError
-                    if !error.retryable && error.details["is_about_file"] != true =>
-                {
-                    self.compaction.follows_rejection = true;
                 }
                 ErrorCode::ModelAnswerTooLarge => self.turn.answers_too_large += 1,
                 _ => {}
@@ -347,7 +339,10 @@ impl RunState {
             return self.apply_partial(message);
         }
         if let Some(covers) = &message.covers {
-            return self.apply_summary(message, covers);
+            let summary = self.entry(message);
+            return self
+                .conversation
+                .replace_with_summary(&self.spec, summary, covers);
         }
         self.conversation.head = Some(message.sequence);
         self.record_repetition(message);
@@ -524,9 +519,7 @@ impl RunState {
     /// Closes the turn: the model has answered.
     fn close_turn(&mut self) {
         self.turn.is_open = false;
-        // A summarizer that failed repeatedly does not get all its attempts again in every turn.
-        self.compaction.completed = 0;
-        self.compaction.failed = self.compaction.failed.min(MAX_CARRIED_OVER_FAILURES);
+        self.renew_summary_attempts();
     }
 
     /// Halts an ending run whose summary or reflection has just ended (R6).

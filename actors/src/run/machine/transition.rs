@@ -29,10 +29,7 @@ use crate::{
         effect::{ChildEffect, Effect, ToolCallEffect},
         errors,
         inline::preview,
-        input::{
-            ChildInput, EndInput, HookReport, MemoryInput, ModelInput, RunInput, SummaryInput,
-            ToolInput,
-        },
+        input::{ChildInput, EndInput, HookReport, MemoryInput, ModelInput, RunInput, ToolInput},
         jobs::JobRequest,
         spec::ModelSpec,
         state::phase::Phase,
@@ -100,10 +97,7 @@ impl Transition<'_, '_> {
             RunInput::Model(input) if self.state.phase == Phase::CallingModel => {
                 self.model_input(input)
             }
-            RunInput::Summary(input) if self.state.phase == Phase::Compacting => {
-                self.summary_input(input)
-            }
-            RunInput::Model(_) | RunInput::Summary(_) => {}
+            RunInput::Model(_) => {}
             RunInput::Job(outcome) => self.job_ended(outcome),
             RunInput::CallProgress(open_call) => self.call_progressed(open_call),
             RunInput::Memory(MemoryInput::Recalled(recalled))
@@ -170,13 +164,6 @@ impl Transition<'_, '_> {
                 waited_ms,
             } => self.model_failed(error, partial, used, waited_ms),
             ModelInput::Note(event) => self.emit(event),
-        }
-    }
-
-    fn summary_input(&mut self, input: SummaryInput) {
-        match input {
-            SummaryInput::Completed(completion) => self.summary_completed(*completion),
-            SummaryInput::Failed { error, used } => self.summary_failed(error, used),
         }
     }
 

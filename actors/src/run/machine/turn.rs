@@ -47,7 +47,7 @@ struct Prompt {
 impl RunState {
     /// Returns the size, in tokens, of the prompt parts that do not depend on the messages: system
     /// prompt and tools.
-    fn fixed_tokens(&self) -> u64 {
+    pub(super) fn fixed_tokens(&self) -> u64 {
         let counter = self.spec.model.counter;
         let system = self
             .conversation
@@ -178,13 +178,11 @@ impl Transition<'_, '_> {
             .iter()
             .any(|message| message.content.files().next().is_some());
         let is_exact = self.state.spec.model.counter.is_exact() && !has_files;
+        let retry_above_tokens = self.state.summary_attempts().retry_above_tokens();
         let above = if is_exact {
-            self.state
-                .compaction
-                .retry_above_tokens
-                .min(self.state.conversation.window)
+            retry_above_tokens.min(self.state.conversation.window)
         } else {
-            self.state.compaction.retry_above_tokens
+            retry_above_tokens
         };
         let limit = self.state.compaction_threshold().max(above);
         let is_due = prompt.tokens > limit || self.state.is_compaction_requested();
@@ -374,8 +372,8 @@ impl Transition<'_, '_> {
         } else {
             state.turn.number
         };
-        let is_due =
-            turn.is_multiple_of(context.inject_every_turns) || state.compaction.completed > 0;
+        let attempts = state.summary_attempts();
+        let is_due = turn.is_multiple_of(context.inject_every_turns) || attempts.completed() > 0;
         let reminder = if is_due { state.reminder() } else { None };
         if state.conversation.prompt_tokens > state.conversation.window / 4 {
             counter.load_soon();
@@ -443,10 +441,9 @@ impl Transition<'_, '_> {
     fn fail_prompt_too_long(&mut self, tokens: u64) {
         self.state.phase = Phase::Halted;
         let window = self.state.conversation.window;
-        let why = match self.state.compaction.consecutive_failures {
-            _ if self.state.compaction.has_stopped(tokens) => {
-                "summaries of it gain too little".to_owned()
-            }
+        let attempts = self.state.summary_attempts();
+        let why = match attempts.consecutive_failures() {
+            _ if attempts.have_stopped(tokens) => "summaries of it gain too little".to_owned(),
             0 => "nothing of it can be summarized".to_owned(),
             times => format!(
                 "the last {times} summaries failed (see the trace's compaction_failed events)"

@@ -12,7 +12,7 @@ use crate::{
     gateway::CallLimits,
     run::{
         machine::{
-            auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall},
+            auxiliary_call::AuxiliaryAnswer,
             spec::{AuxiliaryModel, RunSpec},
         },
         tasks::{
@@ -30,24 +30,6 @@ struct AuxiliaryRequest {
 }
 
 impl ModelCaller {
-    /// Requests a summary of the older part of the conversation.
-    pub(crate) async fn summarize(
-        &self,
-        spec: &RunSpec,
-        call: AuxiliaryCall,
-        observer: &mut CallObserver,
-    ) -> Result<AuxiliaryAnswer, ErrorInfo> {
-        let messages = vec![(Role::User, call.user)];
-        self.call_auxiliary(
-            spec,
-            &spec.auxiliary_models.summary,
-            call.system,
-            messages,
-            observer,
-        )
-        .await
-    }
-
     /// Sends a system prompt and messages to an auxiliary model. If it cannot answer, its fallbacks
     /// are asked in turn.
     pub(crate) async fn call_auxiliary(
@@ -102,6 +84,7 @@ impl ModelCaller {
                         let discarded = observer.meter.take_discarded();
                         Ok(AuxiliaryAnswer {
                             completion,
+                            prompt_tokens,
                             prices,
                             discarded,
                         })

@@ -36,7 +36,7 @@ use crate::{
     memory::Changes,
     run::{
         machine::{
-            auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall},
+            auxiliary_call::{AuxiliaryAnswer, AuxiliaryRole, UsedByCalls},
             input::RunInput,
             jobs::{JobKind, JobOutcome, JobRequest, JobTools, LearnedChanges, OnCancel},
             spec::RunSpec,
@@ -74,25 +74,44 @@ struct Tools {
     mailbox: Mailbox<RunMsg>,
     /// `None` if the job calls no model.
     observer: Option<CallObserver>,
+    /// The model calls that were answered.
+    model_calls: UsedByCalls,
     /// Turn in which the job was started.
     turn: u32,
 }
 
 impl JobTools for Tools {
-    fn ask_utility_model(
+    fn ask_model(
         &mut self,
-        call: AuxiliaryCall,
+        role: AuxiliaryRole,
+        system: String,
+        messages: Vec<(Role, String)>,
     ) -> BoxFuture<'_, Result<AuxiliaryAnswer, ErrorInfo>> {
         let Some(observer) = &mut self.observer else {
             let message = "the job has not declared that it calls a model";
             return ready(Err(ErrorInfo::new(ErrorCode::InternalError, message))).boxed();
         };
-        let messages = vec![(Role::User, call.user)];
-        let utility = &self.spec.auxiliary_models.utility;
-        self.services
-            .models
-            .call_auxiliary(&self.spec, utility, call.system, messages, observer)
-            .boxed()
+        let spec = &self.spec;
+        let model = match role {
+            AuxiliaryRole::Summary => &spec.auxiliary_models.summary,
+            AuxiliaryRole::Utility => &spec.auxiliary_models.utility,
+        };
+        let models = &self.services.models;
+        let model_calls = &mut self.model_calls;
+        async move {
+            // The usage of an earlier call of the job is known, and it makes one at a time.
+            if let Some(reservation) = observer.reservation.take() {
+                reservation.settle();
+            }
+            let answer = models
+                .call_auxiliary(spec, model, system, messages, observer)
+                .await?;
+            let used = answer.used();
+            observer.meter.add_answered(used);
+            model_calls.add(used);
+            Ok(answer)
+        }
+        .boxed()
     }
 
     fn change_experiences(
@@ -170,11 +189,16 @@ impl Tools {
                 error = timeout => Err(error),
             }
         };
-        result.unwrap_or_else(|error| {
-            let observer = self.observer.as_mut();
-            let used = observer.and_then(|observer| observer.meter.used_by_failure(&error));
-            kind.failed(self.turn, self.spec.redactor.redact_error(error), used)
-        })
+        let mut outcome = result.unwrap_or_else(|error| {
+            if let Some(observer) = &mut self.observer
+                && let Some(used) = observer.meter.used_by_failure(&error)
+            {
+                self.model_calls.add(used);
+            }
+            kind.failed(self.turn, self.spec.redactor.redact_error(error))
+        });
+        outcome.set_model_calls(self.model_calls);
+        outcome
     }
 
     /// Reports the outcome to the run.
@@ -211,6 +235,7 @@ impl RunTasks {
             spec: Arc::clone(spec),
             mailbox,
             observer,
+            model_calls: UsedByCalls::default(),
             turn,
         };
         if let Some(max_time) = policy.max_time_after_run {

@@ -88,15 +88,12 @@ async fn search(
     let mut messages = vec![(Role::User, user)];
     let mut retries = 0;
     recalled.tags = loop {
-        let count = |text: &str| spec.model.counter.count_text(text);
         // The usage of the first call is known, and no other call draws on this budget yet.
         observer
             .reservation
             .take()
             .into_iter()
             .for_each(Reservation::settle);
-        let prompt_tokens =
-            count(&system) + messages.iter().map(|(_, text)| count(text)).sum::<u64>();
         let answer = models
             .call_auxiliary(
                 spec,
@@ -106,7 +103,7 @@ async fn search(
                 observer,
             )
             .await?;
-        let used = answer.used(prompt_tokens);
+        let used = answer.used();
         observer.meter.add_answered(used);
         recalled.add_call(used);
         let text = answer.completion.text;

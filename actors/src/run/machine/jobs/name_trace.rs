@@ -20,7 +20,7 @@ use crate::{
     context::{count_estimate, is_summary, naming_request},
     run::machine::{
         RunState, Transition,
-        auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall, Used, usage_and_cost},
+        auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall, AuxiliaryRole, Used, usage_and_cost},
         jobs::{Job, JobEnd, JobPolicy, JobTools, OnCancel},
     },
 };
@@ -57,7 +57,8 @@ impl Job for NameTrace {
     };
 
     fn run(self, tools: &mut dyn JobTools) -> BoxFuture<'_, Result<AuxiliaryAnswer, ErrorInfo>> {
-        tools.ask_utility_model(self.0)
+        let AuxiliaryCall { system, user } = self.0;
+        tools.ask_model(AuxiliaryRole::Utility, system, vec![(Role::User, user)])
     }
 
     fn apply(run: &mut RunState, event: &Event) {
@@ -75,14 +76,10 @@ impl Job for NameTrace {
     }
 
     fn ended(transition: &mut Transition<'_, '_>, end: JobEnd<AuxiliaryAnswer>) {
-        let Naming::Open(estimated_tokens) = transition.state.jobs.name_trace else {
-            return;
-        };
-        let used = match &end.result {
-            Ok(answer) => Some(answer.used(estimated_tokens)),
-            Err(_) => end.used_by_failure,
-        };
-        transition.emit(naming_ended(name_of_result(&end.result), used));
+        if let Naming::Open(_) = transition.state.jobs.name_trace {
+            let name = name_of_result(&end.result);
+            transition.emit(naming_ended(name, end.model_calls.used));
+        }
     }
 
     fn lost(transition: &mut Transition<'_, '_>) {

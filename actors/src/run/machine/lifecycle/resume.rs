@@ -72,17 +72,14 @@ impl Transition<'_, '_> {
                 });
                 self.call_model();
             }
-            Phase::Reflecting | Phase::Compacting if self.state.end.ending.is_some() => {
+            Phase::Reflecting if self.state.end.ending.is_some() => {
                 self.close_in_flight(same_process);
             }
             Phase::Reflecting => {
                 self.close_lost_reflection();
                 self.call_model();
             }
-            Phase::Compacting => {
-                self.close_lost_summary();
-                self.call_model();
-            }
+            Phase::Compacting => self.call_model(),
             Phase::RunningTools { .. } => self.resume_calls(),
             _ => {}
         }
@@ -108,7 +105,6 @@ impl Transition<'_, '_> {
                 });
             }
             Phase::Reflecting => self.close_lost_reflection(),
-            Phase::Compacting => self.close_lost_summary(),
             Phase::RunningTools { .. } => {
                 self.withdraw_pending_calls();
                 self.interrupt_calls();
@@ -125,7 +121,8 @@ impl Transition<'_, '_> {
             Phase::Preparing | Phase::Recalling | Phase::Driven | Phase::Answered => {
                 self.state.phase = Phase::Halted
             }
-            Phase::Halted | Phase::Ended(_) => {}
+            // A lost summary halts a run that is ending.
+            Phase::Compacting | Phase::Halted | Phase::Ended(_) => {}
         }
     }
 }

@@ -17,8 +17,9 @@ use crate::{
         auxiliary_call::{AuxiliaryCall, Used, usage_and_cost},
         effect::{Effect, ModelEffect, ReflectionCall},
         input::ReflectionResult,
+        jobs::summarize::Summarize,
         spec::AuxiliaryModel,
-        state::{compaction::PendingCompaction, phase::Phase},
+        state::phase::Phase,
     },
 };
 
@@ -84,7 +85,7 @@ impl Transition<'_, '_> {
     pub(in crate::run::machine) fn request_reflection(
         &mut self,
         call: ReflectionCall,
-        plan: PendingCompaction,
+        summary: Summarize,
     ) {
         let estimated_tokens =
             count_estimate(&call.request.system) + count_estimate(&call.request.user);
@@ -92,7 +93,7 @@ impl Transition<'_, '_> {
             covered: call.covered,
             estimated_tokens,
         });
-        self.state.compaction.plan = Some(plan);
+        self.state.compaction.summary = Some(summary);
         self.step
             .effects
             .push(Effect::Model(ModelEffect::Reflect(Box::new(call))));
@@ -100,9 +101,9 @@ impl Transition<'_, '_> {
 
     /// Records the outcome of a reflection, and requests the summary.
     pub(in crate::run::machine) fn reflection_ended(&mut self, result: ReflectionResult) {
-        let Some((_, estimated_tokens)) = self.state.compaction.open_reflection else {
+        if self.state.compaction.open_reflection.is_none() {
             return;
-        };
+        }
         let ReflectionResult {
             answer,
             used_by_failure,
@@ -110,7 +111,7 @@ impl Transition<'_, '_> {
             outcome,
         } = result;
         let used = match answer {
-            Some(answer) => Some(answer.used(estimated_tokens)),
+            Some(answer) => Some(answer.used()),
             None => used_by_failure,
         };
         let error = match outcome {
@@ -121,21 +122,10 @@ impl Transition<'_, '_> {
             Err(error) => Some(error),
         };
         self.close_reflection(used, error);
-        match self.state.compaction.plan.take() {
+        match self.state.compaction.summary.take() {
             _ if self.state.end.ending.is_some() => {} // R6
-            Some(PendingCompaction {
-                covers,
-                tokens_before,
-                request: Some(call),
-            }) => {
-                let plan = PendingCompaction {
-                    covers,
-                    tokens_before,
-                    request: Some(call.clone()),
-                };
-                self.request_summary(plan, call);
-            }
-            _ => self.call_model(),
+            Some(summary) => self.request_summary(summary),
+            None => self.call_model(),
         }
     }
 

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use soong_protocol::{ErrorInfo, Message, OmittedGoal, PromptChanges, PromptRebuild, Role};
+use soong_protocol::{Covers, ErrorInfo, Message, OmittedGoal, PromptChanges, PromptRebuild, Role};
 
 use crate::{
-    context::SizedMessage,
+    context::{SizedMessage, is_summary},
     run::machine::{spec::RunSpec, state::cut_calls::TruncatedCalls},
 };
 
@@ -140,9 +140,34 @@ impl Conversation {
         self.rejected_files.extend(new);
     }
 
+    /// Replaces the messages that a summary covers.
+    pub(in crate::run::machine) fn replace_with_summary(
+        &mut self,
+        spec: &RunSpec,
+        summary: SizedMessage,
+        covers: &Covers,
+    ) {
+        let is_after_cut = |entry: &SizedMessage| {
+            !is_summary(&entry.message) && entry.message.sequence >= covers.next
+        };
+        // Keep the last covered request of the caller, unless a later one remains after the
+        // summary.
+        let has_later_request = self
+            .transcript
+            .iter()
+            .any(|entry| is_after_cut(entry) && entry.message.is_request());
+        let request = covers.request.filter(|_| !has_later_request);
+        let is_kept =
+            |entry: &SizedMessage| is_after_cut(entry) || Some(entry.message.sequence) == request;
+        self.transcript.retain(is_kept);
+        self.transcript.insert(0, summary);
+        self.forget_summarized_changes();
+        self.drop_bound_data(spec);
+    }
+
     /// Forgets the changes of the messages that a summary has replaced. The next answer records the
     /// others again.
-    pub(in crate::run::machine) fn forget_summarized_changes(&mut self) {
+    fn forget_summarized_changes(&mut self) {
         self.rebuilt = None;
         let transcript = &self.transcript;
         self.rejected_files.retain(|sequence| {

@@ -1,71 +1,34 @@
-//! Compaction: replaces the older part of the conversation with a summary (CTX-2, CTX-3).
+//! Compaction: whether the older part of the conversation is replaced with a summary before the next
+//! model call, and which part (CTX-2, CTX-3).
 //!
-//! Pure; part of the run state machine.
+//! If the prompt does not fit after a failed summary, its oldest messages are left out without one.
 //!
-//! Invariants:
-//! - After a compaction, the next prompt still contains the last request of the caller, the goals
-//!   and the active collaborators.
-//! - A failed summary leaves the conversation unchanged. If the prompt does not fit then, its
-//!   oldest messages are left out without a summary.
-//!
-//! Elsewhere: the text of the summary request (`context/`).
+//! Pure; part of the run state machine. Elsewhere: the summary (`machine/jobs/summarize.rs`), the
+//! text of its request (`context/`).
 
 use std::sync::Arc;
 
-use serde_json::json;
 use soong_protocol::{
-    ContextEvent, Covers, ErrorCode, ErrorInfo, Message, MessageEvent, ModelCallKind, ModelEvent,
-    Role, Usage,
+    ContextEvent, Covers, ErrorCode, ErrorInfo, Message, MessageEvent, ModelEvent, Role,
 };
 
 use crate::{
-    context::{
-        SizedMessage, accept_summary, correction_request, is_summary, omitted_message,
-        plain_summary, plan_compaction, saves_too_little, summary_message, summary_request,
-    },
+    context::{SizedMessage, is_summary, omitted_message, plan_compaction, summary_request},
     run::machine::{
-        RunState, Transition,
-        auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall, Used, usage_and_cost},
-        effect::{Effect, ModelEffect, ReflectionCall},
-        inline::InlineLimits,
-        state::{
-            compaction::{CompactionState, PendingCompaction},
-            phase::Phase,
-        },
+        RunState, Transition, auxiliary_call::AuxiliaryCall, effect::ReflectionCall,
+        inline::InlineLimits, jobs::summarize::Summarize,
     },
 };
 
-/// Maximum number of summary attempts per turn, including failed ones. Also the maximum number of
-/// retries of a reflection whose prompt is too long.
-const MAX_COMPACTION_ATTEMPTS: u32 = 3;
-/// Divisor of the context window: after a failed summary, the prompt must grow by 1/20 of the
-/// window before the next attempt. The required growth doubles with each consecutive failure.
-const RETRY_GROWTH_DIVISOR: u64 = 20;
-/// Maximum number of times that the required growth is doubled; see [`RETRY_GROWTH_DIVISOR`].
-const MAX_RETRY_DOUBLINGS: u32 = 8;
-
-/// Divisor of the tokens of the messages: a summary must save at least 1/5 of them.
-const MIN_SAVING_DIVISOR: u64 = 5;
-/// Divisor of the prompt size: after a failed summary, the prompt must grow by at least 1/10 of its
-/// own size before the next attempt.
-const MIN_GROWTH_DIVISOR: u64 = 10;
-
-/// Divisor of the prompt size: a summary that makes the prompt less than 1/10 shorter gains too
-/// little.
-const MIN_GAIN_DIVISOR: u64 = 10;
-/// Number of summaries in a row that may gain too little. After them, the prompt must grow by a
-/// quarter of the window before the next attempt.
-const MAX_SMALL_GAINS: u32 = 2;
-/// Divisor of the context window, see [`MAX_SMALL_GAINS`].
-const STOP_GROWTH_DIVISOR: u64 = 4;
+/// Maximum number of retries of a reflection whose prompt is too long.
+const MAX_REFLECTION_RETRIES: u32 = 3;
 /// Share of the size above which prompts are summarized: a longer prompt that a service rejects for
 /// an unknown reason is probably too long.
 const NEARLY_FULL_RATIO: f64 = 0.8;
 
 /// A summary that may be requested.
 struct SummaryPlan {
-    pending: PendingCompaction,
-    call: AuxiliaryCall,
+    summary: Summarize,
     /// The reflection on the messages that precedes it, if one is due.
     reflection: Option<ReflectionCall>,
 }
@@ -80,15 +43,10 @@ struct Omission {
 }
 
 impl RunState {
-    /// Updates the usage and the compaction state from a context event.
+    /// Updates the usage and the conversation from a context event.
     pub(crate) fn apply_context(&mut self, event: &ContextEvent) {
         self.usage.own.add_context_event(event);
         match event {
-            ContextEvent::CompactionStarted { estimated_tokens } => {
-                self.phase = Phase::Compacting;
-                self.compaction.tokens_before = *estimated_tokens;
-            }
-            ContextEvent::OldestOmitted { .. } => {}
             ContextEvent::FilesOmitted {
                 sequence, rejected, ..
             } if rejected.is_empty() => {
@@ -98,51 +56,10 @@ impl RunState {
                 self.conversation.reject_files(&self.spec, rejected);
                 self.conversation.are_changes_recorded = false;
             }
-            ContextEvent::CompactionCompleted {
-                tokens_before,
-                tokens_after,
-                ..
-            } => {
-                self.compaction.record_gain(
-                    *tokens_before,
-                    *tokens_after,
-                    self.conversation.window,
-                );
-                self.compaction.completed += 1;
-                self.compaction.failed = 0;
-                self.compaction.consecutive_failures = 0;
-                self.compaction.retry_above_tokens = 0;
-                self.halt_if_ending();
-            }
-            ContextEvent::CompactionFailed { error, .. } => {
-                // The error of a summary that saves too little states how long the prompt would
-                // have been.
-                if let Some(tokens_after) = error.details["tokens_after"].as_u64() {
-                    self.compaction.record_gain(
-                        self.compaction.tokens_before,
-                        tokens_after,
-                        self.conversation.window,
-                    );
-                }
-                // A summary request that a crash interrupted does not count as a failure of the
-                // summarizer.
-                if error.code != ErrorCode::Interrupted {
-                    self.compaction.failed += 1;
-                    // Each attempt costs tokens, so the required growth doubles with every
-                    // consecutive failure.
-                    let growth = (self.conversation.window / RETRY_GROWTH_DIVISOR)
-                        << self
-                            .compaction
-                            .consecutive_failures
-                            .min(MAX_RETRY_DOUBLINGS);
-                    self.compaction.consecutive_failures += 1;
-                    self.compaction.retry_above_tokens =
-                        self.compaction.tokens_before.saturating_add(
-                            growth.max(self.compaction.tokens_before / MIN_GROWTH_DIVISOR),
-                        );
-                }
-                self.halt_if_ending();
-            }
+            ContextEvent::CompactionStarted { .. }
+            | ContextEvent::CompactionCompleted { .. }
+            | ContextEvent::CompactionFailed { .. }
+            | ContextEvent::OldestOmitted { .. } => {}
         }
     }
 
@@ -245,51 +162,7 @@ impl RunState {
     /// Returns whether the caller has requested a summary before the first model call, and none was
     /// attempted yet.
     pub(super) fn is_compaction_requested(&self) -> bool {
-        let attempts = self.compaction.completed + self.compaction.failed;
-        self.spec.settings.compacts && self.turn.number == 0 && attempts == 0
-    }
-
-    /// Replaces the covered messages of the transcript with their summary.
-    pub(crate) fn apply_summary(&mut self, summary: &Arc<Message>, covers: &Covers) {
-        let is_after_cut = |entry: &SizedMessage| {
-            !is_summary(&entry.message) && entry.message.sequence >= covers.next
-        };
-        // Keep the last covered request of the caller, unless a later one remains after the
-        // summary.
-        let has_later_request = self
-            .conversation
-            .transcript
-            .iter()
-            .any(|entry| is_after_cut(entry) && entry.message.is_request());
-        let request = covers.request.filter(|_| !has_later_request);
-        let is_kept =
-            |entry: &SizedMessage| is_after_cut(entry) || Some(entry.message.sequence) == request;
-        self.conversation.transcript.retain(is_kept);
-        self.conversation.transcript.insert(0, self.entry(summary));
-        self.conversation.forget_summarized_changes();
-        self.conversation.drop_bound_data(&self.spec);
-    }
-}
-
-impl CompactionState {
-    /// Records how much shorter a summary makes the prompt. All sizes are in tokens.
-    fn record_gain(&mut self, before: u64, after: u64, window: u64) {
-        let is_small = before.saturating_sub(after) < before / MIN_GAIN_DIVISOR;
-        if !is_small {
-            self.small_gains = 0;
-            self.stopped_below_tokens = 0;
-            return;
-        }
-        self.small_gains += 1;
-        if self.small_gains >= MAX_SMALL_GAINS {
-            self.stopped_below_tokens = after.min(before) + window / STOP_GROWTH_DIVISOR;
-        }
-    }
-
-    /// Returns whether the last summaries gained too little for a prompt of this size to be
-    /// summarized again.
-    pub(super) fn has_stopped(&self, prompt_tokens: u64) -> bool {
-        prompt_tokens <= self.stopped_below_tokens
+        self.spec.settings.compacts && self.turn.number == 0 && !self.summary_attempts().has_any()
     }
 }
 
@@ -306,17 +179,13 @@ impl Transition<'_, '_> {
 
     /// Prepares a summary of the older part of the conversation for a context window of this size.
     /// Returns `None` if nothing can be summarized, the request has too little room for the
-    /// conversation, the run is a reflection, [`MAX_COMPACTION_ATTEMPTS`] is reached, or the last
+    /// conversation, the run is a reflection, the turn may request no other summary, or the last
     /// summaries gained too little.
     fn plan_summary(&self, tokens: u64, window: u64) -> Option<SummaryPlan> {
         let state = &*self.state;
         // A reflection must not compact the conversation that it reviews.
-        if state.reflection.is_some()
-            || state.compaction.completed + state.compaction.failed >= MAX_COMPACTION_ATTEMPTS
-        {
-            return None;
-        }
-        if state.compaction.has_stopped(tokens) {
+        let attempts = state.summary_attempts();
+        if state.reflection.is_some() || attempts.are_used_up() || attempts.have_stopped(tokens) {
             return None;
         }
         let keep_recent = if state.is_compaction_requested() {
@@ -324,7 +193,7 @@ impl Transition<'_, '_> {
         } else {
             // After each completed summary, the next one keeps only a quarter as many recent
             // messages.
-            state.spec.context.keep_recent_messages >> (2 * state.compaction.completed)
+            state.spec.context.keep_recent_messages >> (2 * attempts.completed())
         };
         let (covered, covers) = state.oldest_messages(keep_recent.max(1), window)?;
         // The summarizer's context window may be smaller than configured, so each failure halves
@@ -341,115 +210,27 @@ impl Transition<'_, '_> {
             state.spec.auxiliary_models.summary.max_prompt_tokens
         };
         let (system, user) =
-            summary_request(covered, &state.goals, max_tokens >> state.compaction.failed)?;
-        let call = AuxiliaryCall { system, user };
-        let pending = PendingCompaction {
-            covers,
-            tokens_before: tokens,
-            request: Some(call.clone()),
-        };
+            summary_request(covered, &state.goals, max_tokens >> attempts.failed())?;
         // Not with the last part of a budget.
         let reflection = state
             .reflection_call(covered, max_tokens)
             .filter(|_| self.nearly_used().is_empty());
         Some(SummaryPlan {
-            pending,
-            call,
+            summary: Summarize {
+                covers,
+                tokens_before: tokens,
+                call: AuxiliaryCall { system, user },
+                is_correction: false,
+            },
             reflection,
         })
     }
 
     fn request_plan(&mut self, plan: SummaryPlan) {
         match plan.reflection {
-            Some(reflection) => self.request_reflection(reflection, plan.pending),
-            None => self.request_summary(plan.pending, plan.call),
+            Some(reflection) => self.request_reflection(reflection, plan.summary),
+            None => self.request_summary(plan.summary),
         }
-    }
-
-    pub(in crate::run::machine) fn request_summary(
-        &mut self,
-        plan: PendingCompaction,
-        call: AuxiliaryCall,
-    ) {
-        self.emit(ContextEvent::CompactionStarted {
-            estimated_tokens: plan.tokens_before,
-        });
-        self.state.compaction.plan = Some(plan);
-        self.step
-            .effects
-            .push(Effect::Model(ModelEffect::Summarize(call)));
-    }
-
-    /// Applies the summarizer's answer and continues the turn.
-    ///
-    /// If the answer lacks the required sections, the summary is requested once more. If the second
-    /// answer lacks them too, it is accepted as plain text. A summary that saves too little is
-    /// rejected.
-    pub(crate) fn summary_completed(&mut self, answer: AuxiliaryAnswer) {
-        let Some(PendingCompaction {
-            covers,
-            tokens_before,
-            request: call,
-        }) = self.state.compaction.plan.take()
-        else {
-            return self.call_model();
-        };
-        let (usage, cost) = answer.used(tokens_before);
-        let text = match accept_summary(&answer.completion.text) {
-            Ok(text) => text,
-            Err(error) => match (plain_summary(&answer.completion.text), call) {
-                (Some(_), Some(call)) if self.state.end.ending.is_none() => {
-                    let call = AuxiliaryCall {
-                        user: correction_request(&call.user, &error.message),
-                        ..call
-                    };
-                    self.emit(ContextEvent::CompactionFailed {
-                        error,
-                        usage: Some(usage),
-                        cost,
-                    });
-                    return self.request_summary(
-                        PendingCompaction {
-                            covers,
-                            tokens_before,
-                            request: None,
-                        },
-                        call,
-                    );
-                }
-                (Some(text), None) => text,
-                _ => return self.summary_failed(error, Some((usage, cost))),
-            },
-        };
-        let content = summary_message(&text, covers.first, covers.last, &self.state.goals);
-        let tokens_after = self.tokens_with_summary(&content, covers);
-        // Compare only the messages: the system prompt and the tools are the same before and after.
-        let frame = self.state.fixed_tokens();
-        let before = tokens_before.saturating_sub(frame);
-        let after = tokens_after.saturating_sub(frame);
-        if after > before - before / MIN_SAVING_DIVISOR {
-            let mut error = saves_too_little(before, after);
-            error.details = json!({ "tokens_after": tokens_after });
-            return self.summary_failed(error, Some((usage, cost)));
-        }
-        let sequence = self.add_summary(content, covers);
-        let covered = (covers.first, covers.last);
-        self.emit(ContextEvent::CompactionCompleted {
-            sequence,
-            covered,
-            tokens_before,
-            tokens_after,
-            usage,
-            cost,
-        });
-        self.continue_or_halt();
-    }
-
-    /// Records that a summary failed and continues the turn with the unchanged conversation.
-    pub(crate) fn summary_failed(&mut self, error: ErrorInfo, used: Option<Used>) {
-        let (usage, cost) = usage_and_cost(used);
-        self.emit(ContextEvent::CompactionFailed { error, usage, cost });
-        self.continue_or_halt();
     }
 
     /// Leaves out the oldest messages without a summary, for a context window of this size. Returns
@@ -466,8 +247,8 @@ impl Transition<'_, '_> {
     /// Prepares to leave out the oldest messages. Returns `None` if the prompt does not fit then
     /// either, if the last summaries gained too little, or if the run is a reflection, which must
     /// read all of them.
-    fn plan_omission(&mut self, tokens: u64, window: u64) -> Option<Omission> {
-        if self.state.reflection.is_some() || self.state.compaction.has_stopped(tokens) {
+    fn plan_omission(&self, tokens: u64, window: u64) -> Option<Omission> {
+        if self.state.reflection.is_some() || self.state.summary_attempts().have_stopped(tokens) {
             return None;
         }
         let (covered, covers) = self.state.oldest_messages(1, window)?;
@@ -501,45 +282,22 @@ impl Transition<'_, '_> {
         });
     }
 
-    /// Records a summary that an earlier incarnation requested as failed. Its usage is estimated
-    /// (BUD-1a).
-    pub(crate) fn close_lost_summary(&mut self) {
-        let summary = &self.state.spec.auxiliary_models.summary;
-        let prompt_tokens = self
-            .state
-            .compaction
-            .tokens_before
-            .min(summary.max_prompt_tokens);
-        let prompt = summary.priced(Usage::estimate(prompt_tokens, 0));
-        let (usage, cost) = self.used_by_lost_call(ModelCallKind::Summary, prompt);
-        let error = ErrorInfo::new(ErrorCode::Interrupted, "the summary was interrupted");
-        self.emit(ContextEvent::CompactionFailed {
-            error,
-            usage: Some(usage),
-            cost,
-        });
-    }
-
-    fn continue_or_halt(&mut self) {
-        if self.state.end.ending.is_none() {
-            self.call_model();
-        }
-    }
-
-    /// Returns the size, in tokens, that the prompt would have with the summary. The conversation
-    /// is restored afterwards.
-    fn tokens_with_summary(&mut self, content: &str, covers: Covers) -> u64 {
+    /// Returns the size, in tokens, that the prompt would have with the summary.
+    pub(in crate::run::machine) fn tokens_with_summary(
+        &self,
+        content: &str,
+        covers: Covers,
+    ) -> u64 {
         let summary = Arc::new(self.summary(content.to_owned(), covers));
-        let conversation = self.state.conversation.clone();
-        self.state.apply_summary(&summary, &covers);
-        let tokens = self.prompt(&self.state.conversation).tokens;
-        self.state.conversation = conversation;
-        tokens
+        let mut conversation = self.state.conversation.clone();
+        let entry = self.state.entry(&summary);
+        conversation.replace_with_summary(&self.state.spec, entry, &covers);
+        self.prompt(&conversation).tokens
     }
 
     /// Adds a summary message that records which messages it replaces, and returns its sequence
     /// number. The message has no parent.
-    fn add_summary(&mut self, content: String, covers: Covers) -> u64 {
+    pub(in crate::run::machine) fn add_summary(&mut self, content: String, covers: Covers) -> u64 {
         let message = self.summary(content, covers);
         let sequence = message.sequence;
         self.record(message, MessageEvent::added);
@@ -564,13 +322,13 @@ impl Transition<'_, '_> {
     pub(crate) fn retry_with_compaction(&mut self, error: &ErrorInfo) -> bool {
         let is_too_long = error.code == ErrorCode::PromptTooLong;
         let may_be_too_long = self.state.is_rejected_when_nearly_full(error)
-            && !self.state.compaction.follows_rejection;
+            && !self.state.summary_attempts().follows_rejection();
         if !(is_too_long || may_be_too_long) || self.state.end.ending.is_some() {
             return false;
         }
         let attempt = self.state.turn.attempt;
         let retries_reflection =
-            is_too_long && self.state.reflection.is_some() && attempt <= MAX_COMPACTION_ATTEMPTS;
+            is_too_long && self.state.reflection.is_some() && attempt <= MAX_REFLECTION_RETRIES;
         // The summary must fit into the smaller window that the event leads to. Without a summary
         // there is no retry, and no event.
         let conversation = &self.state.conversation;
@@ -603,33 +361,5 @@ impl Transition<'_, '_> {
             (None, None) => self.call_model(),
         }
         true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn two_small_gains_in_a_row_stop_summaries_until_the_prompt_has_grown() {
-        let mut compaction = CompactionState::default();
-        compaction.record_gain(1_000, 950, 1_200);
-        assert!(!compaction.has_stopped(1_000), "one small gain");
-        compaction.record_gain(1_000, 500, 1_200);
-        compaction.record_gain(1_000, 910, 1_200);
-        assert!(
-            !compaction.has_stopped(1_000),
-            "a large gain is between them"
-        );
-        compaction.record_gain(1_000, 1_010, 1_200);
-        for (prompt_tokens, has_stopped) in [(1_000, true), (1_300, true), (1_301, false)] {
-            assert_eq!(
-                compaction.has_stopped(prompt_tokens),
-                has_stopped,
-                "{prompt_tokens}"
-            );
-        }
-        compaction.record_gain(1_301, 600, 1_200);
-        assert!(!compaction.has_stopped(1_000), "a large gain ends it");
     }
 }
