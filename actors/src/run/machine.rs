@@ -46,7 +46,6 @@ use crate::{
         state::{
             answer::AnswerState,
             children::SubAgents,
-            compaction::CompactionState,
             conversation::{Conversation, TurnState},
             documents::DocumentState,
             phase::{EndState, Phase, StartState},
@@ -67,7 +66,6 @@ pub(crate) struct RunState {
     conversation: Conversation,
     jobs: JobStates,
     turn: TurnState,
-    compaction: CompactionState,
     goals: GoalTree,
     sub_agents: SubAgents,
     usage: Usage,

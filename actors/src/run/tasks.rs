@@ -23,7 +23,6 @@ pub(super) mod panicked;
 mod prompt_cache;
 mod queued_children;
 pub(super) mod recall;
-mod reflection;
 mod text_calls;
 pub(super) mod tool_call;
 pub(super) mod tool_output;

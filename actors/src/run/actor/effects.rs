@@ -47,9 +47,6 @@ impl RunActor {
                         ModelEffect::Call(call) => {
                             state.tasks.call_model(myself.clone(), &self.spec, call)
                         }
-                        ModelEffect::Reflect(call) => {
-                            state.tasks.reflect(myself.clone(), &self.spec, *call)
-                        }
                     }
                 }
                 Effect::Job { turn, request } => {

@@ -27,7 +27,6 @@ use crate::run::machine::{
         answer::AnswerState,
         calls::{CallState, OpenCall, OpenCalls},
         children::{Child, GoalChildren, SubAgents},
-        compaction::CompactionState,
         conversation::{Conversation, TurnState},
         documents::DocumentState,
         open_model_calls::OpenModelCalls,
@@ -140,7 +139,6 @@ fn recorded(state: &RunState, known: &KnownTraces<'_>) -> Recorded {
         conversation,
         jobs,
         turn,
-        compaction,
         goals,
         sub_agents,
         usage,
@@ -157,7 +155,6 @@ fn recorded(state: &RunState, known: &KnownTraces<'_>) -> Recorded {
     add_end(end, &mut recorded);
     add_conversation(conversation, &mut recorded);
     add_turn(turn, &mut recorded);
-    add_compaction(compaction, &mut recorded);
     for (name, comparison) in jobs.comparisons() {
         recorded.add(name, &comparison.state);
         recorded.add_passed(name, comparison.has_ended);
@@ -329,16 +326,6 @@ fn add_turn(turn: &TurnState, recorded: &mut Recorded) {
     recorded.add("turn.are_calls_from_text", are_calls_from_text);
     recorded.add("turn.answers_too_large", answers_too_large);
     recorded.add("turn.cut_calls", cut_calls);
-}
-
-fn add_compaction(compaction: &CompactionState, recorded: &mut Recorded) {
-    let CompactionState {
-        reflected_to,
-        open_reflection,
-        summary: _,
-    } = compaction;
-    recorded.add("compaction.reflected_to", reflected_to);
-    recorded.add("compaction.open_reflection", open_reflection);
 }
 
 fn add_sub_agents(sub_agents: &SubAgents, known: &KnownTraces<'_>, recorded: &mut Recorded) {

@@ -1,7 +1,7 @@
 //! Effects of a transition: work that the run's actor performs once the writes of the transition
 //! are durable.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use soong_protocol::{
     Collaborator, ErrorInfo, GoalId, Message, PermissionId, Run, RunId, Timestamp, ToolSpec,
@@ -11,7 +11,6 @@ use soong_protocol::{
 use crate::{
     hook::HookPoint,
     run::machine::{
-        auxiliary_call::AuxiliaryCall,
         inline::InlineLimits,
         jobs::{JobKind, JobRequest},
     },
@@ -54,8 +53,6 @@ impl Effect {
 pub(crate) enum ModelEffect {
     /// Calls the model of the run.
     Call(ModelCall),
-    /// Reflects on messages that a summary is about to replace, and stores what was learned.
-    Reflect(Box<ReflectionCall>),
 }
 
 /// An operation on the experiences of earlier runs.
@@ -160,16 +157,6 @@ pub(crate) struct ModelCall {
     pub(crate) has_called_tools: bool,
     /// Whether the last answer did not match the schema, so that only its correction is requested.
     pub(crate) is_correction: bool,
-}
-
-/// A reflection to request.
-#[derive(Debug)]
-pub(crate) struct ReflectionCall {
-    /// First and last message.
-    pub(crate) covered: (u64, u64),
-    /// Ids of the experiences that the messages show.
-    pub(crate) shown: HashSet<String>,
-    pub(crate) request: AuxiliaryCall,
 }
 
 /// A tool call to run. Its task checks the arguments.

@@ -11,9 +11,8 @@ use soong_tool::ChildSpec;
 use crate::{
     budget::LimitStatus,
     callback::{AfterResult, BeforeResult, Reports},
-    memory::Changes,
     run::machine::{
-        auxiliary_call::{AuxiliaryAnswer, Used, add_used},
+        auxiliary_call::{Used, add_used},
         ending::Ending,
         jobs::JobOutcome,
     },
@@ -84,8 +83,6 @@ pub(crate) enum ModelInput {
 pub(crate) enum MemoryInput {
     /// The experiences that were found.
     Recalled(Box<RecallResult>),
-    /// A reflection on messages that a summary is about to replace ended.
-    Reflected(Box<ReflectionResult>),
 }
 
 /// An input that concerns one tool call.
@@ -188,10 +185,6 @@ impl RunInput {
     pub(in crate::run) fn is_cancellation(&self) -> bool {
         match self {
             Self::Memory(MemoryInput::Recalled(recalled)) => recalled.is_cancelled(),
-            Self::Memory(MemoryInput::Reflected(result)) => result
-                .outcome
-                .as_ref()
-                .is_err_and(|error| error.code == ErrorCode::Cancelled),
             Self::Job(outcome) => outcome.is_cancelled(),
             Self::Hook(HookReport::Agent(result)) => {
                 matches!(result, AgentCallbackResult::Cancelled)
@@ -257,17 +250,6 @@ impl ChildRequest {
             mode => mode,
         }
     }
-}
-
-/// The result of a reflection on messages that a summary is about to replace.
-#[derive(Debug)]
-pub(crate) struct ReflectionResult {
-    pub(crate) answer: Option<AuxiliaryAnswer>,
-    /// Usage of a call that failed.
-    pub(crate) used_by_failure: Option<Used>,
-    pub(crate) changes: Changes,
-    /// The id of each new experience, and whether it was added.
-    pub(crate) outcome: Result<Vec<(ExperienceId, bool)>, ErrorInfo>,
 }
 
 /// The result of a search for experiences.

@@ -11,6 +11,7 @@
 pub(crate) mod flush_documents;
 pub(crate) mod learn;
 pub(crate) mod name_trace;
+pub(crate) mod reflect;
 pub(crate) mod stop_hooks;
 pub(crate) mod store_answer;
 pub(crate) mod summarize;
@@ -81,6 +82,8 @@ pub(crate) struct JobPolicy {
     pub(crate) component: &'static str,
     /// Kind of the model calls that the body makes. Such a job needs the slot of a child (ACT-5).
     pub(crate) model_call: Option<ModelCallKind>,
+    /// Maximum time of a model call, including the time in queues.
+    pub(crate) max_call_time: Option<Duration>,
     pub(crate) on_cancel: OnCancel,
     /// Maximum time that the job takes after the end of its run. `None`: the run waits for it.
     pub(crate) max_time_after_run: Option<Duration>,
@@ -89,11 +92,28 @@ pub(crate) struct JobPolicy {
     pub(crate) is_silent_at_close: bool,
 }
 
+impl JobPolicy {
+    /// Returns the policy of a job that calls no model, is cut off by a cancellation, and always has
+    /// an outcome before the run ends.
+    pub(crate) const fn new(component: &'static str) -> Self {
+        Self {
+            component,
+            model_call: None,
+            max_call_time: None,
+            on_cancel: OnCancel::CutOff,
+            max_time_after_run: None,
+            is_silent_at_close: false,
+        }
+    }
+}
+
 /// Effect of a cancellation of the run on a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnCancel {
     /// The job is cut off, and its outcome is the error `cancelled`.
     CutOff,
+    /// A model call of the job is cut off, and fails with the error `cancelled`.
+    CutOffCalls,
     /// The job ends as if the run were not cancelled.
     Complete,
 }
@@ -346,6 +366,7 @@ jobs! {
     StopHooks in stop_hooks;
     FlushDocuments in flush_documents;
     StoreAnswer in store_answer;
+    Reflect in reflect;
     Summarize in summarize;
 }
 

@@ -1,5 +1,4 @@
 //! Memory: experiences that a run starts with, and reflection on a finished trace.
 
-mod early_reflection;
 pub(in crate::run) mod recall;
 pub(in crate::run) mod reflection;

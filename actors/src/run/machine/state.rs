@@ -16,7 +16,6 @@
 pub(in crate::run) mod answer;
 pub(in crate::run) mod calls;
 pub(in crate::run) mod children;
-pub(in crate::run) mod compaction;
 pub(in crate::run) mod conversation;
 pub(in crate::run) mod cut_calls;
 pub(in crate::run) mod documents;
@@ -46,7 +45,6 @@ use crate::run::machine::{
         answer::AnswerState,
         calls::OpenCalls,
         children::SubAgents,
-        compaction::CompactionState,
         conversation::{Conversation, TurnState},
         documents::DocumentState,
         phase::{EndCheck, EndState, Phase, StartState},
@@ -74,7 +72,6 @@ impl RunState {
             end: EndState::default(),
             jobs: Default::default(),
             turn: TurnState::default(),
-            compaction: CompactionState::default(),
             sub_agents: SubAgents::default(),
             usage: Usage::default(),
             clock: Times::default(),
@@ -134,7 +131,7 @@ impl RunState {
                 }
             }
             Event::Context(event) => self.apply_context(event),
-            Event::Memory(event) => self.apply_memory(event),
+            Event::Memory(event) => self.usage.own.add_memory_event(event),
             Event::Goal(event) => {
                 self.goals.apply(event);
                 if let GoalEvent::Updated {

@@ -106,7 +106,6 @@ impl Transition<'_, '_> {
                 self.recall_ended(*recalled);
             }
             RunInput::Memory(MemoryInput::Recalled(_)) => {}
-            RunInput::Memory(MemoryInput::Reflected(result)) => self.reflection_ended(*result),
             RunInput::Tool(input) => self.tool_input(input),
             RunInput::Child(ChildInput::Ended(result)) => self.child_ended(*result),
             RunInput::Child(ChildInput::Changed {

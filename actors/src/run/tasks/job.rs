@@ -23,7 +23,10 @@ use soong_protocol::{
     ArtifactRef, ErrorCode, ErrorInfo, Event, EventDraft, FlushReport, Role, SessionWrite, Write,
 };
 use soong_storage::store::{Append, StoreError};
-use tokio::time::sleep;
+use tokio::{
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::task_tracker::TaskTrackerToken,
@@ -38,14 +41,16 @@ use crate::{
         machine::{
             auxiliary_call::{AuxiliaryAnswer, AuxiliaryRole, UsedByCalls},
             input::RunInput,
-            jobs::{JobKind, JobOutcome, JobRequest, JobTools, LearnedChanges, OnCancel},
+            jobs::{
+                JobKind, JobOutcome, JobPolicy, JobRequest, JobTools, LearnedChanges, OnCancel,
+            },
             spec::RunSpec,
         },
         message::RunMsg,
         tasks::{
             RunTasks, TaskServices,
             model_call::CallObserver,
-            reflection::write,
+            panicked::failed_task,
             tool_output::{TextSource, store_text},
             until_cancelled,
         },
@@ -76,6 +81,9 @@ struct Tools {
     observer: Option<CallObserver>,
     /// The model calls that were answered.
     model_calls: UsedByCalls,
+    policy: JobPolicy,
+    /// Cancels the model calls of the job, unless the whole job is cancelled.
+    call_token: CancellationToken,
     /// Turn in which the job was started.
     turn: u32,
 }
@@ -98,14 +106,19 @@ impl JobTools for Tools {
         };
         let models = &self.services.models;
         let model_calls = &mut self.model_calls;
+        let policy = self.policy;
+        let call_token = self.call_token.clone();
         async move {
             // The usage of an earlier call of the job is known, and it makes one at a time.
             if let Some(reservation) = observer.reservation.take() {
                 reservation.settle();
             }
-            let answer = models
-                .call_auxiliary(spec, model, system, messages, observer)
-                .await?;
+            let redactor = spec.redactor.clone();
+            let calling = models.call_auxiliary(spec, model, system, messages, observer);
+            let calling = within_time(policy, calling);
+            let answer = until_cancelled(policy.component, &call_token, &redactor, pin!(calling))
+                .await
+                .flatten()?;
             let used = answer.used();
             observer.meter.add_answered(used);
             model_calls.add(used);
@@ -120,9 +133,14 @@ impl JobTools for Tools {
     ) -> BoxFuture<'_, Result<LearnedChanges, ErrorInfo>> {
         async move {
             let memory = self.services.memory.of(&self.spec.identity.uid);
-            let (outcome, changes) = write(memory, &self.services.redactor, changes).await;
-            let added = outcome?;
-            Ok(LearnedChanges { changes, added })
+            let writing = spawn_blocking(move || (memory.change(&changes), changes));
+            let (added, changes) = writing
+                .await
+                .map_err(|error| failed_task(&self.services.redactor, "the memory", error))?;
+            Ok(LearnedChanges {
+                added: added?,
+                changes,
+            })
         }
         .boxed()
     }
@@ -170,12 +188,12 @@ impl Tools {
         timeout: impl Future<Output = ErrorInfo>,
     ) -> JobOutcome {
         let kind = request.kind();
-        let policy = kind.policy();
+        let policy = self.policy;
         let redactor = self.services.redactor.clone();
         let never = CancellationToken::new();
         let token = match policy.on_cancel {
             OnCancel::CutOff => token,
-            OnCancel::Complete => &never,
+            OnCancel::CutOffCalls | OnCancel::Complete => &never,
         };
         let result = {
             // The body is created where its panics are caught.
@@ -236,6 +254,11 @@ impl RunTasks {
             mailbox,
             observer,
             model_calls: UsedByCalls::default(),
+            policy,
+            call_token: match policy.on_cancel {
+                OnCancel::CutOffCalls => self.token.clone(),
+                OnCancel::CutOff | OnCancel::Complete => CancellationToken::new(),
+            },
             turn,
         };
         if let Some(max_time) = policy.max_time_after_run {
@@ -310,6 +333,23 @@ impl RunTasks {
         detachment.run_ended.cancel();
         cancellation.disarm();
     }
+}
+
+/// Awaits a model call of a job, at most for the time of its policy.
+async fn within_time<T>(
+    policy: JobPolicy,
+    calling: impl Future<Output = Result<T, ErrorInfo>>,
+) -> Result<T, ErrorInfo> {
+    let Some(max_time) = policy.max_call_time else {
+        return calling.await;
+    };
+    let in_time = timeout(max_time, calling).await;
+    in_time.unwrap_or_else(|_| {
+        let component = policy.component;
+        let limit_s = max_time.as_secs();
+        let message = format!("{component} did not answer within {limit_s} s");
+        Err(ErrorInfo::new(ErrorCode::Timeout, message))
+    })
 }
 
 /// Waits until a detached job has taken too long. Returns the error of the job.

@@ -1,9 +1,10 @@
-//! Converts panics of tools and model providers to errors.
+//! Converts panics of the components of a run to errors.
 
 use std::any::Any;
 
 use soong_protocol::{ErrorCode, ErrorInfo};
 use soong_text::Redactor;
+use tokio::task::JoinError;
 
 /// Logs a panic, and returns it as an error with the panic's message.
 pub(crate) fn panic_error(
@@ -20,4 +21,12 @@ pub(crate) fn panic_error(
     let message =
         format!("{component} crashed because of a bug in it, not because of the request: {text}");
     ErrorInfo::new(ErrorCode::InternalError, message)
+}
+
+/// Returns the error of a component whose blocking task has panicked.
+pub(super) fn failed_task(redactor: &Redactor, component: &str, failed: JoinError) -> ErrorInfo {
+    let panic = failed
+        .try_into_panic()
+        .unwrap_or_else(|_| Box::new("the task was cancelled"));
+    panic_error(redactor, component, &*panic)
 }

@@ -43,12 +43,10 @@ impl Job for FlushDocuments {
     type Output = FlushReport;
 
     const POLICY: JobPolicy = JobPolicy {
-        component: "the artifact store",
-        model_call: None,
         // A cancelled run flushes too.
         on_cancel: OnCancel::Complete,
-        max_time_after_run: None,
         is_silent_at_close: true,
+        ..JobPolicy::new("the artifact store")
     };
 
     fn run(self, tools: &mut dyn JobTools) -> BoxFuture<'_, Result<FlushReport, ErrorInfo>> {

@@ -30,11 +30,8 @@ impl Job for Learn {
     type Output = LearnedChanges;
 
     const POLICY: JobPolicy = JobPolicy {
-        component: "the memory",
-        model_call: None,
         on_cancel: OnCancel::Complete,
-        max_time_after_run: None,
-        is_silent_at_close: false,
+        ..JobPolicy::new("the memory")
     };
 
     fn run(self, tools: &mut dyn JobTools) -> BoxFuture<'_, Result<LearnedChanges, ErrorInfo>> {

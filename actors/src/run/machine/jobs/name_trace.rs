@@ -21,7 +21,7 @@ use crate::{
     run::machine::{
         RunState, Transition,
         auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall, AuxiliaryRole, Used, usage_and_cost},
-        jobs::{Job, JobEnd, JobPolicy, JobTools, OnCancel},
+        jobs::{Job, JobEnd, JobPolicy, JobTools},
     },
 };
 
@@ -49,11 +49,10 @@ impl Job for NameTrace {
     type Output = AuxiliaryAnswer;
 
     const POLICY: JobPolicy = JobPolicy {
-        component: "the model provider",
         model_call: Some(ModelCallKind::Naming),
-        on_cancel: OnCancel::CutOff,
         max_time_after_run: Some(Duration::from_secs(20)),
         is_silent_at_close: true,
+        ..JobPolicy::new("the model provider")
     };
 
     fn run(self, tools: &mut dyn JobTools) -> BoxFuture<'_, Result<AuxiliaryAnswer, ErrorInfo>> {

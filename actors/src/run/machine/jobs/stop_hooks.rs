@@ -14,7 +14,7 @@ use crate::{
     run::machine::{
         RunState, Transition,
         errors::repeated_answers,
-        jobs::{Job, JobEnd, JobPolicy, JobTools, OnCancel, Progress},
+        jobs::{Job, JobEnd, JobPolicy, JobTools, Progress},
         state::phase::Phase,
     },
 };
@@ -28,13 +28,7 @@ impl Job for StopHooks {
     type State = Progress;
     type Output = HookResult;
 
-    const POLICY: JobPolicy = JobPolicy {
-        component: "a hook",
-        model_call: None,
-        on_cancel: OnCancel::CutOff,
-        max_time_after_run: None,
-        is_silent_at_close: false,
-    };
+    const POLICY: JobPolicy = JobPolicy::new("a hook");
 
     fn run(self, tools: &mut dyn JobTools) -> BoxFuture<'_, Result<HookResult, ErrorInfo>> {
         tools.call_stop_hooks(self.0).map(Ok).boxed()

@@ -30,11 +30,8 @@ impl Job for StoreAnswer {
     type Output = ArtifactRef;
 
     const POLICY: JobPolicy = JobPolicy {
-        component: "the artifact store",
-        model_call: None,
         on_cancel: OnCancel::Complete,
-        max_time_after_run: None,
-        is_silent_at_close: false,
+        ..JobPolicy::new("the artifact store")
     };
 
     fn run(self, tools: &mut dyn JobTools) -> BoxFuture<'_, Result<ArtifactRef, ErrorInfo>> {

@@ -23,7 +23,7 @@ use crate::{
     run::machine::{
         RunState, Transition,
         auxiliary_call::{AuxiliaryAnswer, AuxiliaryCall, AuxiliaryRole, usage_and_cost},
-        jobs::{Job, JobEnd, JobPolicy, JobTools, OnCancel},
+        jobs::{Job, JobEnd, JobPolicy, JobTools},
         state::phase::Phase,
     },
 };
@@ -100,11 +100,8 @@ impl Job for Summarize {
     type Output = Summary;
 
     const POLICY: JobPolicy = JobPolicy {
-        component: "the model provider",
         model_call: Some(ModelCallKind::Summary),
-        on_cancel: OnCancel::CutOff,
-        max_time_after_run: None,
-        is_silent_at_close: false,
+        ..JobPolicy::new("the model provider")
     };
 
     fn run(self, tools: &mut dyn JobTools) -> BoxFuture<'_, Result<Summary, ErrorInfo>> {

@@ -72,14 +72,7 @@ impl Transition<'_, '_> {
                 });
                 self.call_model();
             }
-            Phase::Reflecting if self.state.end.ending.is_some() => {
-                self.close_in_flight(same_process);
-            }
-            Phase::Reflecting => {
-                self.close_lost_reflection();
-                self.call_model();
-            }
-            Phase::Compacting => self.call_model(),
+            Phase::Reflecting | Phase::Compacting => self.call_model(),
             Phase::RunningTools { .. } => self.resume_calls(),
             _ => {}
         }
@@ -104,7 +97,6 @@ impl Transition<'_, '_> {
                     waited_ms: 0,
                 });
             }
-            Phase::Reflecting => self.close_lost_reflection(),
             Phase::RunningTools { .. } => {
                 self.withdraw_pending_calls();
                 self.interrupt_calls();
@@ -121,8 +113,8 @@ impl Transition<'_, '_> {
             Phase::Preparing | Phase::Recalling | Phase::Driven | Phase::Answered => {
                 self.state.phase = Phase::Halted
             }
-            // A lost summary halts a run that is ending.
-            Phase::Compacting | Phase::Halted | Phase::Ended(_) => {}
+            // The loss of these jobs halts a run that is ending.
+            Phase::Reflecting | Phase::Compacting | Phase::Halted | Phase::Ended(_) => {}
         }
     }
 }

@@ -15,8 +15,10 @@ use soong_protocol::{
 use crate::{
     context::{SizedMessage, is_summary, omitted_message, plan_compaction, summary_request},
     run::machine::{
-        RunState, Transition, auxiliary_call::AuxiliaryCall, effect::ReflectionCall,
-        inline::InlineLimits, jobs::summarize::Summarize,
+        RunState, Transition,
+        auxiliary_call::AuxiliaryCall,
+        inline::InlineLimits,
+        jobs::{reflect::Reflect, summarize::Summarize},
     },
 };
 
@@ -30,7 +32,7 @@ const NEARLY_FULL_RATIO: f64 = 0.8;
 struct SummaryPlan {
     summary: Summarize,
     /// The reflection on the messages that precedes it, if one is due.
-    reflection: Option<ReflectionCall>,
+    reflection: Option<Reflect>,
 }
 
 /// The oldest messages, to be left out without a summary.
@@ -212,8 +214,8 @@ impl Transition<'_, '_> {
         let (system, user) =
             summary_request(covered, &state.goals, max_tokens >> attempts.failed())?;
         // Not with the last part of a budget.
-        let reflection = state
-            .reflection_call(covered, max_tokens)
+        let reflection = self
+            .plan_reflection(covered, max_tokens)
             .filter(|_| self.nearly_used().is_empty());
         Some(SummaryPlan {
             summary: Summarize {
