@@ -1,7 +1,7 @@
 //! Tool `get_experience`: returns lessons of earlier runs on request (MEM-3).
 //!
 //! Elsewhere: which experiences match (`memory/matching.rs`), which ones a new conversation starts
-//! with (`run/machine/memory/recall.rs`).
+//! with (`run/machine/jobs/recall.rs`).
 
 use std::sync::Arc;
 

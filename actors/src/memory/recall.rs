@@ -1,7 +1,7 @@
 //! Recall of experiences for a task: the request to the model and the parsing of its answer
 //! (MEM-3).
 //!
-//! Pure. Elsewhere: when the request is made (`run/machine/memory/recall.rs`), which experiences
+//! Pure. Elsewhere: when the request is made (`run/machine/jobs/recall.rs`), which experiences
 //! match (`matching.rs`).
 
 use std::{cmp::Reverse, collections::HashMap};

@@ -22,7 +22,6 @@ pub(super) mod model_call;
 pub(super) mod panicked;
 mod prompt_cache;
 mod queued_children;
-pub(super) mod recall;
 mod text_calls;
 pub(super) mod tool_call;
 pub(super) mod tool_output;

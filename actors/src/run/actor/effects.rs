@@ -12,10 +12,7 @@ use crate::run::{
     actor::{RunActor, RunActorState, time_limit::watch_time},
     machine::{
         RunState,
-        effect::{
-            ArtifactEffect, ChildEffect, Effect, HookEffect, MemoryEffect, ModelEffect,
-            ToolCallEffect,
-        },
+        effect::{ArtifactEffect, ChildEffect, Effect, HookEffect, ModelEffect, ToolCallEffect},
         input::{ChildInput, ModelInput, RunInput, ToolInput},
         jobs::JobKind,
     },
@@ -61,12 +58,6 @@ impl RunActor {
                     state
                         .tasks
                         .start_job(myself.clone(), &self.spec, turn, request);
-                }
-                Effect::Memory(MemoryEffect::Recall(task)) => {
-                    self.services
-                        .faults
-                        .at_run_point(&self.entry.identity.run_id, FaultPoint::CallModel);
-                    state.tasks.recall(myself.clone(), &self.spec, task);
                 }
                 Effect::Tool(effect) => self.perform_tool_effect(myself, effect, state),
                 Effect::Child(effect) => self.perform_child_effect(effect, state),

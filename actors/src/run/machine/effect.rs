@@ -21,7 +21,6 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum Effect {
     Model(ModelEffect),
-    Memory(MemoryEffect),
     Tool(ToolCallEffect),
     Child(ChildEffect),
     Hook(HookEffect),
@@ -53,13 +52,6 @@ impl Effect {
 pub(crate) enum ModelEffect {
     /// Calls the model of the run.
     Call(ModelCall),
-}
-
-/// An operation on the experiences of earlier runs.
-#[derive(Debug)]
-pub(crate) enum MemoryEffect {
-    /// Searches the experiences of earlier runs that match this task.
-    Recall(String),
 }
 
 /// Work for one tool call.

@@ -2,20 +2,16 @@
 
 use soong_model::Completion;
 use soong_protocol::{
-    AnswerCheck, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event, ExperienceId,
-    FlushReport, ModelEvent, OpenModelCall, Permission, PermissionDecision, PermissionMode,
-    QuestionId, RunId, RunSettings, Tags, Timestamp, Usage, Usd,
+    AnswerCheck, ChildMode, ChildResult, Collaborator, ErrorCode, ErrorInfo, Event, FlushReport,
+    ModelEvent, OpenModelCall, Permission, PermissionDecision, PermissionMode, QuestionId, RunId,
+    RunSettings, Timestamp,
 };
 use soong_tool::ChildSpec;
 
 use crate::{
     budget::LimitStatus,
     callback::{AfterResult, BeforeResult, Reports},
-    run::machine::{
-        auxiliary_call::{Used, add_used},
-        ending::Ending,
-        jobs::JobOutcome,
-    },
+    run::machine::{auxiliary_call::Used, ending::Ending, jobs::JobOutcome},
 };
 
 /// An input of the state machine: one thing that happened to the run.
@@ -31,8 +27,6 @@ pub(crate) enum RunInput {
     Job(JobOutcome),
     /// Reports the usage of a model call in progress.
     CallProgress(OpenModelCall),
-    /// From the search in the experiences of earlier runs, and from storing new ones.
-    Memory(MemoryInput),
     /// Concerns one tool call.
     Tool(ToolInput),
     /// Concerns the children of the run.
@@ -76,13 +70,6 @@ pub(crate) enum ModelInput {
     },
     /// The gateway reports on the call.
     Note(ModelEvent),
-}
-
-/// An input from the memory of earlier runs.
-#[derive(Debug)]
-pub(crate) enum MemoryInput {
-    /// The experiences that were found.
-    Recalled(Box<RecallResult>),
 }
 
 /// An input that concerns one tool call.
@@ -184,7 +171,6 @@ impl RunInput {
     /// Returns whether the input reports work that was aborted by a cancellation.
     pub(in crate::run) fn is_cancellation(&self) -> bool {
         match self {
-            Self::Memory(MemoryInput::Recalled(recalled)) => recalled.is_cancelled(),
             Self::Job(outcome) => outcome.is_cancelled(),
             Self::Hook(HookReport::Agent(result)) => {
                 matches!(result, AgentCallbackResult::Cancelled)
@@ -249,38 +235,5 @@ impl ChildRequest {
             ChildMode::Explore if self.spec.continue_from.is_some() => ChildMode::Delegate,
             mode => mode,
         }
-    }
-}
-
-/// The result of a search for experiences.
-#[derive(Debug, Default)]
-pub(crate) struct RecallResult {
-    pub(in crate::run) tags: Tags,
-    pub(in crate::run) ids: Vec<ExperienceId>,
-    /// Text about the experiences that is added to the first message; `None` if none fit.
-    pub(in crate::run) prompt_text: Option<String>,
-    pub(in crate::run) model_calls: u64,
-    pub(in crate::run) usage: Option<Usage>,
-    /// Cost of the usage. `None` if a price is unknown.
-    pub(in crate::run) cost: Option<Usd>,
-    /// Usage of a call that failed.
-    pub(in crate::run) used_by_failure: Option<Used>,
-    /// Why the search failed.
-    pub(in crate::run) error: Option<ErrorInfo>,
-}
-
-impl RecallResult {
-    pub(in crate::run) fn is_cancelled(&self) -> bool {
-        self.error
-            .as_ref()
-            .is_some_and(|error| error.code == ErrorCode::Cancelled)
-    }
-
-    /// Adds the usage of a model call.
-    pub(in crate::run) fn add_call(&mut self, used: Used) {
-        self.model_calls += 1;
-        let (usage, cost) = add_used(self.usage.map(|usage| (usage, self.cost)), used);
-        self.usage = Some(usage);
-        self.cost = cost;
     }
 }

@@ -11,12 +11,13 @@
 pub(crate) mod flush_documents;
 pub(crate) mod learn;
 pub(crate) mod name_trace;
+pub(crate) mod recall;
 pub(crate) mod reflect;
 pub(crate) mod stop_hooks;
 pub(crate) mod store_answer;
 pub(crate) mod summarize;
 
-use std::{fmt::Debug, time::Duration};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use soong_protocol::{
@@ -25,7 +26,7 @@ use soong_protocol::{
 
 use crate::{
     hook::HookResult,
-    memory::Changes,
+    memory::{Changes, ExperienceText},
     run::machine::{
         RunState, Transition,
         auxiliary_call::{AuxiliaryAnswer, AuxiliaryRole, UsedByCalls},
@@ -58,7 +59,8 @@ pub(crate) trait Job: Sized + Debug + Send + 'static {
 
     /// Records that the job was lost with an earlier incarnation, or was cut off by the end of the
     /// run. By default nothing is recorded, and the next incarnation starts the job again.
-    fn lost(_transition: &mut Transition<'_, '_>) {}
+    /// `same_process`: the incarnation ran in this process.
+    fn lost(_transition: &mut Transition<'_, '_>, _same_process: bool) {}
 
     /// Records that the job continues after the end of the run. Returns whether one is in progress.
     fn detached(_transition: &mut Transition<'_, '_>) -> bool {
@@ -175,6 +177,12 @@ pub(crate) trait JobTools: Send {
         system: String,
         messages: Vec<(Role, String)>,
     ) -> BoxFuture<'_, Result<AuxiliaryAnswer, ErrorInfo>>;
+
+    /// Reads the experiences of the run's user.
+    fn read_experiences(&mut self) -> BoxFuture<'_, Result<Arc<ExperienceText>, ErrorInfo>>;
+
+    /// Returns the number of experiences that a run gets when it starts (`memory.top_k`).
+    fn max_recalled(&self) -> usize;
 
     /// Changes the experiences of the run's user.
     fn change_experiences(
@@ -343,9 +351,9 @@ macro_rules! jobs {
             }
 
             /// Records the jobs that were lost with an earlier incarnation, or that the end of the
-            /// run cuts off.
-            pub(crate) fn lose_jobs(&mut self) {
-                $($module::$request::lost(self);)*
+            /// run cuts off. `same_process`: the incarnation ran in this process.
+            pub(crate) fn lose_jobs(&mut self, same_process: bool) {
+                $($module::$request::lost(self, same_process);)*
             }
 
             /// Lets jobs continue after the end of the run. Returns those that are in progress.
@@ -366,6 +374,7 @@ jobs! {
     StopHooks in stop_hooks;
     FlushDocuments in flush_documents;
     StoreAnswer in store_answer;
+    Recall in recall;
     Reflect in reflect;
     Summarize in summarize;
 }
@@ -401,6 +410,14 @@ pub(crate) mod testing {
                 discarded: None,
             };
             ready(Ok(answer)).boxed()
+        }
+
+        fn read_experiences(&mut self) -> BoxFuture<'_, Result<Arc<ExperienceText>, ErrorInfo>> {
+            ready(Ok(Arc::default())).boxed()
+        }
+
+        fn max_recalled(&self) -> usize {
+            0
         }
 
         fn change_experiences(

@@ -22,7 +22,6 @@ impl RunState {
     fn is_open(&self, kind: ModelCallKind) -> bool {
         match kind {
             ModelCallKind::Turn => self.phase == Phase::CallingModel,
-            ModelCallKind::Recall => self.phase == Phase::Recalling,
             // Any other call is that of a job.
             _ => self.is_job_calling(kind),
         }

@@ -1,4 +1,3 @@
 //! Memory: experiences that a run starts with, and reflection on a finished trace.
 
-pub(in crate::run) mod recall;
 pub(in crate::run) mod reflection;

@@ -29,7 +29,7 @@ use crate::{
         effect::{ChildEffect, Effect, ToolCallEffect},
         errors,
         inline::preview,
-        input::{ChildInput, EndInput, HookReport, MemoryInput, ModelInput, RunInput, ToolInput},
+        input::{ChildInput, EndInput, HookReport, ModelInput, RunInput, ToolInput},
         jobs::JobRequest,
         spec::ModelSpec,
         state::phase::Phase,
@@ -100,12 +100,6 @@ impl Transition<'_, '_> {
             RunInput::Model(_) => {}
             RunInput::Job(outcome) => self.job_ended(outcome),
             RunInput::CallProgress(open_call) => self.call_progressed(open_call),
-            RunInput::Memory(MemoryInput::Recalled(recalled))
-                if self.state.phase == Phase::Recalling =>
-            {
-                self.recall_ended(*recalled);
-            }
-            RunInput::Memory(MemoryInput::Recalled(_)) => {}
             RunInput::Tool(input) => self.tool_input(input),
             RunInput::Child(ChildInput::Ended(result)) => self.child_ended(*result),
             RunInput::Child(ChildInput::Changed {
@@ -224,8 +218,9 @@ impl Transition<'_, '_> {
                 self.state.end.ending = Some(ending);
                 // Nothing can store the answer any more: a long one is shortened.
                 self.give_up_answer_storage();
-                self.lose_jobs();
-                self.close_in_flight(self.context.budget.is_some());
+                let same_process = self.context.budget.is_some();
+                self.lose_jobs(same_process);
+                self.close_in_flight(same_process);
                 self.record_flush(flushed);
             }
         }

@@ -36,7 +36,7 @@ use crate::{
     actor_base::Mailbox,
     clock::now,
     hook::HookResult,
-    memory::Changes,
+    memory::{Changes, ExperienceText},
     run::{
         machine::{
             auxiliary_call::{AuxiliaryAnswer, AuxiliaryRole, UsedByCalls},
@@ -125,6 +125,19 @@ impl JobTools for Tools {
             Ok(answer)
         }
         .boxed()
+    }
+
+    fn read_experiences(&mut self) -> BoxFuture<'_, Result<Arc<ExperienceText>, ErrorInfo>> {
+        async move {
+            let memory = self.services.memory.of(&self.spec.identity.uid);
+            let read = spawn_blocking(move || memory.read_and_log()).await;
+            read.map_err(|error| failed_task(&self.services.redactor, "the memory", error))?
+        }
+        .boxed()
+    }
+
+    fn max_recalled(&self) -> usize {
+        self.services.max_recalled
     }
 
     fn change_experiences(

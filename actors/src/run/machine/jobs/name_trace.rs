@@ -81,7 +81,7 @@ impl Job for NameTrace {
         }
     }
 
-    fn lost(transition: &mut Transition<'_, '_>) {
+    fn lost(transition: &mut Transition<'_, '_>, _: bool) {
         let Naming::Open(estimated_tokens) = transition.state.jobs.name_trace else {
             return;
         };

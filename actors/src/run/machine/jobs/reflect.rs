@@ -138,7 +138,7 @@ impl Job for Reflect {
     }
 
     /// Records the reflection as failed; it is not repeated. Its usage is estimated (BUD-1a).
-    fn lost(transition: &mut Transition<'_, '_>) {
+    fn lost(transition: &mut Transition<'_, '_>, _: bool) {
         let Some(open) = transition.state.jobs.reflect.open else {
             return;
         };

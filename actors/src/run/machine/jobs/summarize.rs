@@ -174,7 +174,7 @@ impl Job for Summarize {
     }
 
     /// Records the summary as failed. Its usage is estimated (BUD-1a).
-    fn lost(transition: &mut Transition<'_, '_>) {
+    fn lost(transition: &mut Transition<'_, '_>, _: bool) {
         if transition.state.phase != Phase::Compacting {
             return;
         }

@@ -63,7 +63,7 @@ impl Transition<'_, '_> {
                 self.step.effects.push(Effect::DetachJob(kind));
             }
         }
-        self.lose_jobs();
+        self.lose_jobs(true);
         if ending.status == RunStatus::Completed
             && self.state.reflection.is_none()
             && let Some(goal) = self.state.goals.open_mission_goal()

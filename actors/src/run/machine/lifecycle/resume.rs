@@ -42,18 +42,12 @@ impl Transition<'_, '_> {
             self.record_offered_tools();
         }
         self.summarize_goals();
-        self.lose_jobs();
+        self.lose_jobs(same_process);
         match self.state.phase {
             Phase::New if self.state.end.ending.is_some() => self.close_in_flight(same_process), // R6
             // It stopped before its first model call, or has not added a message yet.
             Phase::New if self.state.start.has_spoken => self.open_turn(),
-            Phase::New => {
-                if self.state.start.loop_started {
-                    // The search for experiences may have been interrupted.
-                    self.charge_lost_recall(same_process);
-                }
-                self.start();
-            }
+            Phase::New => self.start(),
             Phase::CallingModel if self.state.end.ending.is_some() => {
                 self.close_in_flight(same_process)
             }
@@ -102,10 +96,7 @@ impl Transition<'_, '_> {
                 self.interrupt_calls();
             }
             Phase::New => {
-                if self.state.start.loop_started {
-                    // The search for experiences may have been interrupted.
-                    self.charge_lost_recall(same_process);
-                } else if self.state.start.was_queued {
+                if self.state.start.was_queued && !self.state.start.loop_started {
                     self.emit(RunEvent::Dequeued { cancelled: true });
                 }
                 self.state.phase = Phase::Halted;

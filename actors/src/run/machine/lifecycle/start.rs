@@ -85,10 +85,9 @@ impl Transition<'_, '_> {
 
     /// Searches experiences if that is due, and starts the conversation.
     pub(crate) fn recall_or_start(&mut self) {
-        if self.state.needs_recall() {
-            return self.recall();
+        if !self.awaits_recall() {
+            self.start_conversation(None);
         }
-        self.start_conversation(None);
     }
 
     /// Adds the first messages and opens the first turn. `learned` is appended to the task.
