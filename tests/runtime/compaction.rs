@@ -241,6 +241,8 @@ async fn failed_summary_leaves_the_conversation_unchanged() {
         || Turn::say(format!("{SUMMARY}\n{}", prose(3_000))),
         || Turn::say("## Next step"),
         || Turn::Fail(ModelError::new(Failure::Rejected, "no")),
+        // A panic of the provider is the outcome of the job.
+        || panic!("provoked"),
     ] {
         let summary_count = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&summary_count);

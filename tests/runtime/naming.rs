@@ -269,20 +269,23 @@ async fn call_for_a_name_ends_20_s_after_its_run() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_call_for_a_name_is_not_repeated() {
     let refusing = scripted_model(|_| Turn::Fail(ModelError::new(Failure::Rejected, "no")));
-    let world = TestRuntime::with(answering(), named_by(&refusing)).await;
-    run_to_end(&world, TASK).await;
-    wait_until("the failure is recorded", || {
-        world.runtime().info().pending_names() == 0
-    })
-    .await;
-    run_to_end(&world, "And now?").await;
-    let events = stored(world.runtime(), &TraceId::new("s")).await;
-    assert_eq!(outcomes(&events), [Err("provider_error".to_owned())]);
-    assert_eq!(
-        (refusing.calls(), names(&world).await),
-        (1, both(PROVISIONAL))
-    );
-    world.finish().await;
+    let panicking = scripted_model(|_| panic!("provoked"));
+    for (model, code) in [
+        (&refusing, "provider_error"),
+        (&panicking, "internal_error"),
+    ] {
+        let world = TestRuntime::with(answering(), named_by(model)).await;
+        run_to_end(&world, TASK).await;
+        wait_until("the failure is recorded", || {
+            world.runtime().info().pending_names() == 0
+        })
+        .await;
+        run_to_end(&world, "And now?").await;
+        let events = stored(world.runtime(), &TraceId::new("s")).await;
+        assert_eq!(outcomes(&events), [Err(code.to_owned())]);
+        assert_eq!((model.calls(), names(&world).await), (1, both(PROVISIONAL)));
+        world.finish().await;
+    }
 
     // A cancelled run takes the call with it.
     let hanging = scripted_model(|_| Turn::Hang(""));

@@ -181,6 +181,7 @@ async fn failed_reflection_does_not_stop_the_turn() {
             "provider_error",
         ),
         (Box::new(|| Turn::say("nothing")), "provider_error"),
+        (Box::new(|| panic!("provoked")), "internal_error"),
     ] {
         let (model, _) = reader(2, move |_| answer());
         let world = open(model, small).await;

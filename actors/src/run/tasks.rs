@@ -55,7 +55,7 @@ use crate::{
     run::{
         machine::{
             effect::{ModelCall, OversizedResults, ToolCallRequest},
-            input::{EndInput, HookReport, ModelInput, RunInput, ToolInput},
+            input::{EndInput, ModelInput, RunInput, ToolInput},
             outcome,
             spec::RunSpec,
         },
@@ -273,7 +273,7 @@ impl RunTasks {
                 .tools
                 .context(&entry, &spec, &job, &token, &storing);
             let after = hook_calls::after_call(&spec, &job, resolved_path(&spec, &job, &context));
-            let note = |event| send(RunInput::Hook(HookReport::Event(Box::new(event))));
+            let note = |event| send(RunInput::Report(Box::new(event)));
             let span = otel_spans::tool_span(job.id(), job.name(), &entry.span());
             let run = CallbackRun {
                 spec: &spec,

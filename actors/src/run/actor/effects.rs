@@ -12,12 +12,11 @@ use crate::run::{
     actor::{RunActor, RunActorState, time_limit::watch_time},
     machine::{
         RunState,
-        effect::{ArtifactEffect, ChildEffect, Effect, HookEffect, ModelEffect, ToolCallEffect},
+        effect::{ChildEffect, Effect, ToolCallEffect},
         input::{ChildInput, ModelInput, RunInput, ToolInput},
         jobs::JobKind,
     },
     message::{RunMsg, SubAgentMsg},
-    tasks::callbacks::AgentStep,
 };
 
 impl RunActor {
@@ -36,15 +35,11 @@ impl RunActor {
                         .get_or_insert_with(|| self.entry.control.clock.pause());
                     state.slot.deferred.push(effect);
                 }
-                Effect::Model(effect) => {
+                Effect::CallModel(call) => {
                     self.services
                         .faults
                         .at_run_point(&self.entry.identity.run_id, FaultPoint::CallModel);
-                    match effect {
-                        ModelEffect::Call(call) => {
-                            state.tasks.call_model(myself.clone(), &self.spec, call)
-                        }
-                    }
+                    state.tasks.call_model(myself.clone(), &self.spec, call);
                 }
                 Effect::Job { turn, request } => {
                     let fault_point = match request.kind() {
@@ -61,7 +56,7 @@ impl RunActor {
                 }
                 Effect::Tool(effect) => self.perform_tool_effect(myself, effect, state),
                 Effect::Child(effect) => self.perform_child_effect(effect, state),
-                Effect::Hook(HookEffect::NotifyStart { point, prompt }) => {
+                Effect::NotifyStartHooks { point, prompt } => {
                     self.services.tasks.hooks.notify_of_start(
                         &self.entry,
                         &self.spec,
@@ -69,21 +64,7 @@ impl RunActor {
                         prompt,
                     );
                 }
-                Effect::Hook(HookEffect::CallBeforeAgent(task)) => {
-                    state.tasks.call_agent_callbacks(
-                        myself.clone(),
-                        &self.spec,
-                        AgentStep::Before { task },
-                    );
-                }
-                Effect::Hook(HookEffect::CallAfterAgent { turn, answer }) => {
-                    state.tasks.call_agent_callbacks(
-                        myself.clone(),
-                        &self.spec,
-                        AgentStep::After { turn, answer },
-                    );
-                }
-                Effect::Artifact(ArtifactEffect::Invalidate(names)) => {
+                Effect::InvalidateDocuments(names) => {
                     self.services
                         .artifacts
                         .evict_restored(&self.entry.identity.session_id, &names);

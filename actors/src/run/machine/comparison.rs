@@ -30,7 +30,7 @@ use crate::run::machine::{
         conversation::{Conversation, TurnState},
         documents::DocumentState,
         open_model_calls::OpenModelCalls,
-        phase::{EndCheck, EndState, Phase, StartState},
+        phase::{EndState, Phase, StartState},
         reflection::ReflectionState,
         usage::Usage,
         waiting::Waiting,
@@ -256,26 +256,19 @@ fn add_start(start: &StartState, recorded: &mut Recorded) {
         loop_started,
         has_spoken,
         rewind: _,
-        changed_task,
-        callback_answer: _,
-        is_answered,
     } = start;
     recorded.add("start.was_queued", was_queued);
     recorded.add("start.loop_started", loop_started);
     recorded.add("start.has_spoken", has_spoken);
-    recorded.add("start.changed_task", changed_task);
-    recorded.add("start.is_answered", is_answered);
 }
 
 fn add_end(end: &EndState, recorded: &mut Recorded) {
     let EndState {
         ending,
         is_cancel_requested,
-        after_agent,
     } = end;
     recorded.add("end.ending", ending);
     recorded.add("end.is_cancel_requested", is_cancel_requested);
-    recorded.add_passed("end.after_agent", *after_agent == EndCheck::Passed);
 }
 
 fn add_conversation(conversation: &Conversation, recorded: &mut Recorded) {

@@ -20,11 +20,17 @@ use crate::{
 /// durable.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    Model(ModelEffect),
+    /// Calls the model of the run.
+    CallModel(ModelCall),
     Tool(ToolCallEffect),
     Child(ChildEffect),
-    Hook(HookEffect),
-    Artifact(ArtifactEffect),
+    /// Notifies the hooks of `point` that the run starts. Does not wait for them.
+    NotifyStartHooks {
+        point: HookPoint,
+        prompt: Option<String>,
+    },
+    /// Drops the cached copies of these documents, because a rewind replaced their content.
+    InvalidateDocuments(Vec<String>),
     /// Starts a job. `turn`: that of the run.
     Job {
         turn: u32,
@@ -40,18 +46,11 @@ impl Effect {
     /// Returns whether a child needs its slot for this work (ACT-5).
     pub(crate) fn needs_slot(&self) -> bool {
         match self {
-            Self::Model(_) | Self::Tool(ToolCallEffect::Run(_)) => true,
+            Self::CallModel(_) | Self::Tool(ToolCallEffect::Run(_)) => true,
             Self::Job { request, .. } => request.calls_model(),
             _ => false,
         }
     }
-}
-
-/// A request to a model.
-#[derive(Debug)]
-pub(crate) enum ModelEffect {
-    /// Calls the model of the run.
-    Call(ModelCall),
 }
 
 /// Work for one tool call.
@@ -104,27 +103,6 @@ pub(crate) enum ChildEffect {
         run_id: RunId,
         collaborator: Collaborator,
     },
-}
-
-/// A call to the configured hooks.
-#[derive(Debug)]
-pub(crate) enum HookEffect {
-    /// Notifies the hooks of `point` that the run starts. Does not wait for them.
-    NotifyStart {
-        point: HookPoint,
-        prompt: Option<String>,
-    },
-    /// Calls the callbacks before the run, with its task.
-    CallBeforeAgent(String),
-    /// Calls the callbacks after the run, with its answer.
-    CallAfterAgent { turn: u32, answer: String },
-}
-
-/// Work for the artifact store.
-#[derive(Debug)]
-pub(crate) enum ArtifactEffect {
-    /// Drops the cached copies of these documents, because a rewind replaced their content.
-    Invalidate(Vec<String>),
 }
 
 /// A model call to make.

@@ -10,10 +10,7 @@ use soong_protocol::HookEvent;
 
 use crate::{
     hook::HookPoint,
-    run::machine::{
-        Transition,
-        effect::{Effect, HookEffect},
-    },
+    run::machine::{Transition, effect::Effect},
 };
 
 impl Transition<'_, '_> {
@@ -26,21 +23,17 @@ impl Transition<'_, '_> {
         let is_new =
             self.state.conversation.transcript.is_empty() && self.state.conversation.head.is_none();
         if is_new && spec.hooks.has_hooks(HookPoint::SessionStart) {
-            self.step
-                .effects
-                .push(Effect::Hook(HookEffect::NotifyStart {
-                    point: HookPoint::SessionStart,
-                    prompt: None,
-                }));
+            self.step.effects.push(Effect::NotifyStartHooks {
+                point: HookPoint::SessionStart,
+                prompt: None,
+            });
         }
         if !spec.settings.resumes && spec.hooks.has_hooks(HookPoint::UserPromptSubmit) {
             let prompt = Some(spec.task.clone());
-            self.step
-                .effects
-                .push(Effect::Hook(HookEffect::NotifyStart {
-                    point: HookPoint::UserPromptSubmit,
-                    prompt,
-                }));
+            self.step.effects.push(Effect::NotifyStartHooks {
+                point: HookPoint::UserPromptSubmit,
+                prompt,
+            });
         }
     }
 

@@ -10,7 +10,7 @@ use soong_tool::ChildSpec;
 
 use crate::{
     budget::LimitStatus,
-    callback::{AfterResult, BeforeResult, Reports},
+    callback::Reports,
     run::machine::{auxiliary_call::Used, ending::Ending, jobs::JobOutcome},
 };
 
@@ -36,8 +36,8 @@ pub(crate) enum RunInput {
         mode: PermissionMode,
         ticket: Option<u64>,
     },
-    /// From hooks.
-    Hook(HookReport),
+    /// An event of a hook or callback is to be recorded.
+    Report(Box<Event>),
     /// Ends the run, or reports that it makes no progress.
     End(EndInput),
 }
@@ -121,28 +121,6 @@ pub(crate) enum ChildInput {
     Named(Box<Collaborator>),
 }
 
-/// An input from hooks.
-#[derive(Debug)]
-pub(crate) enum HookReport {
-    /// An event of a hook is to be recorded.
-    Event(Box<Event>),
-    /// The callbacks before or after the run were called.
-    Agent(AgentCallbackResult),
-}
-
-/// The outcome of the callbacks before or after the run.
-#[derive(Debug)]
-pub(crate) enum AgentCallbackResult {
-    Before(BeforeResult<String, String>, Reports),
-    After {
-        turn: u32,
-        result: AfterResult<String>,
-        reports: Reports,
-    },
-    /// The run was cancelled meanwhile.
-    Cancelled,
-}
-
 /// An input that ends the run, or reports that it makes no progress.
 #[derive(Debug)]
 pub(crate) enum EndInput {
@@ -172,9 +150,6 @@ impl RunInput {
     pub(in crate::run) fn is_cancellation(&self) -> bool {
         match self {
             Self::Job(outcome) => outcome.is_cancelled(),
-            Self::Hook(HookReport::Agent(result)) => {
-                matches!(result, AgentCallbackResult::Cancelled)
-            }
             Self::Model(ModelInput::Failed { error, .. }) => error.code == ErrorCode::Cancelled,
             Self::Tool(ToolInput::Ended { result, .. }) => result
                 .as_ref()

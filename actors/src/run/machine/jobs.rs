@@ -8,6 +8,8 @@
 //! polled. Elsewhere: the task that polls it, and owns cancellation, panics, budget and time
 //! (`tasks/job.rs`).
 
+pub(crate) mod after_agent;
+pub(crate) mod before_agent;
 pub(crate) mod flush_documents;
 pub(crate) mod learn;
 pub(crate) mod name_trace;
@@ -25,6 +27,7 @@ use soong_protocol::{
 };
 
 use crate::{
+    callback::{AfterResult, BeforeResult, Reports},
     hook::HookResult,
     memory::{Changes, ExperienceText},
     run::machine::{
@@ -189,6 +192,16 @@ pub(crate) trait JobTools: Send {
         &mut self,
         changes: Changes,
     ) -> BoxFuture<'_, Result<LearnedChanges, ErrorInfo>>;
+
+    /// Calls the callbacks of the program before the run.
+    fn call_before_agent(
+        &mut self,
+        task: String,
+    ) -> BoxFuture<'_, (BeforeResult<String, String>, Reports)>;
+
+    /// Calls the callbacks of the program after the run.
+    fn call_after_agent(&mut self, answer: String)
+    -> BoxFuture<'_, (AfterResult<String>, Reports)>;
 
     /// Asks the stop hooks whether the run may end with this answer.
     fn call_stop_hooks(&mut self, answer: String) -> BoxFuture<'_, HookResult>;
@@ -374,6 +387,8 @@ jobs! {
     StopHooks in stop_hooks;
     FlushDocuments in flush_documents;
     StoreAnswer in store_answer;
+    BeforeAgent in before_agent;
+    AfterAgent in after_agent;
     Recall in recall;
     Reflect in reflect;
     Summarize in summarize;
@@ -429,6 +444,24 @@ pub(crate) mod testing {
                 added: Vec::new(),
             };
             ready(Ok(learned)).boxed()
+        }
+
+        fn call_before_agent(
+            &mut self,
+            task: String,
+        ) -> BoxFuture<'_, (BeforeResult<String, String>, Reports)> {
+            ready((BeforeResult::Answered(task), Reports::new())).boxed()
+        }
+
+        fn call_after_agent(
+            &mut self,
+            answer: String,
+        ) -> BoxFuture<'_, (AfterResult<String>, Reports)> {
+            let result = AfterResult::Result {
+                result: answer,
+                is_replaced: false,
+            };
+            ready((result, Reports::new())).boxed()
         }
 
         fn call_stop_hooks(&mut self, answer: String) -> BoxFuture<'_, HookResult> {

@@ -47,7 +47,7 @@ use crate::run::machine::{
         children::SubAgents,
         conversation::{Conversation, TurnState},
         documents::DocumentState,
-        phase::{EndCheck, EndState, Phase, StartState},
+        phase::{EndState, Phase, StartState},
         repetition::{RepeatedCall, Repetition},
         usage::{Times, Usage},
         waiting::Waiting,
@@ -184,7 +184,6 @@ impl RunState {
             }
             ModelEvent::Started { attempt, .. } => {
                 self.phase = Phase::CallingModel;
-                self.end.after_agent = EndCheck::NotCalled;
                 self.turn.kept_partial = false;
                 self.turn.is_open = true;
                 self.turn.attempt = *attempt;
@@ -360,7 +359,7 @@ impl RunState {
                 return;
             }
             // Message of an earlier run, or given with the task: it starts nothing here.
-            Role::Assistant if self.turn.number == 0 && !self.start.is_answered => {
+            Role::Assistant if self.turn.number == 0 && !self.is_answered_by_callback() => {
                 self.close_turn()
             }
             Role::Assistant if message.tool_calls.is_empty() => {

@@ -29,7 +29,7 @@ use crate::{
         effect::{ChildEffect, Effect, ToolCallEffect},
         errors,
         inline::preview,
-        input::{ChildInput, EndInput, HookReport, ModelInput, RunInput, ToolInput},
+        input::{ChildInput, EndInput, ModelInput, RunInput, ToolInput},
         jobs::JobRequest,
         spec::ModelSpec,
         state::phase::Phase,
@@ -115,8 +115,7 @@ impl Transition<'_, '_> {
                 self.set_named_collaborator(*collaborator)
             }
             RunInput::PermissionMode { mode, ticket } => self.set_permission_mode(mode, ticket),
-            RunInput::Hook(HookReport::Event(event)) => self.emit(*event),
-            RunInput::Hook(HookReport::Agent(result)) => self.agent_callbacks_called(result),
+            RunInput::Report(event) => self.emit(*event),
             RunInput::End(input) => self.end_input(input),
         }
     }

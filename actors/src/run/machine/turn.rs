@@ -20,7 +20,7 @@ use crate::{
     run::machine::{
         RunState, Transition,
         auxiliary_call::{Used, usage_and_cost},
-        effect::{Effect, ModelCall, ModelEffect},
+        effect::{Effect, ModelCall},
         permission_mode,
         state::{conversation::Conversation, phase::Phase},
         transition::to_u64,
@@ -223,25 +223,23 @@ impl Transition<'_, '_> {
             attempt,
         });
         let state = &self.state;
-        self.step
-            .effects
-            .push(Effect::Model(ModelEffect::Call(ModelCall {
-                turn: state.turn.number,
-                system: state
-                    .conversation
-                    .system
-                    .clone()
-                    .unwrap_or_else(|| Arc::clone(&state.spec.system_prompt.text)),
-                reminder: prompt.reminder,
-                budget_note,
-                permission_note,
-                dated: is_dated.then_some(self.context.now),
-                messages: prompt.messages,
-                tokens: prompt.tokens,
-                fallback: state.turn.fallback,
-                has_called_tools: state.turn.has_called_tools,
-                is_correction: state.answer.unfit_answers > 0,
-            })));
+        self.step.effects.push(Effect::CallModel(ModelCall {
+            turn: state.turn.number,
+            system: state
+                .conversation
+                .system
+                .clone()
+                .unwrap_or_else(|| Arc::clone(&state.spec.system_prompt.text)),
+            reminder: prompt.reminder,
+            budget_note,
+            permission_note,
+            dated: is_dated.then_some(self.context.now),
+            messages: prompt.messages,
+            tokens: prompt.tokens,
+            fallback: state.turn.fallback,
+            has_called_tools: state.turn.has_called_tools,
+            is_correction: state.answer.unfit_answers > 0,
+        }));
     }
 
     /// Reports, at the first call of the run, that the model lacks the configured level of

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use ractor::ActorRef;
 use serde_json::{Value, json};
 use soong_model::{Completion, ModelRequest};
 use soong_protocol::{ErrorCode, ErrorInfo, Provenance, ToolSpec, Usage};
@@ -19,14 +18,10 @@ use crate::{
     },
     gateway::make_ids_unique,
     run::{
-        machine::{
-            input::{AgentCallbackResult, HookReport, RunInput},
-            spec::RunSpec,
-        },
-        message::RunMsg,
+        machine::spec::RunSpec,
         registry::entry::RunEntry,
         tasks::{
-            RunTasks, artifact_owner, checked_call::CheckedToolCall, child_starter::ChildStarter,
+            artifact_owner, checked_call::CheckedToolCall, child_starter::ChildStarter,
             control::RunAccess,
         },
     },
@@ -82,7 +77,7 @@ impl CallbackCalls {
         &self,
         run: CallbackRun<'_>,
         task: String,
-    ) -> AgentCallbackResult {
+    ) -> (BeforeResult<String, String>, Reports) {
         let step = CallbackStep {
             point: "before_agent",
             context: &self.context(run, None),
@@ -93,42 +88,35 @@ impl CallbackCalls {
             Some(json!(task))
         };
         let callbacks = &run.spec.catalog.callbacks;
-        let (result, reports) = callbacks
+        callbacks
             .before(
                 &step,
                 |functions| functions.before_agent.as_ref(),
                 task,
                 change,
             )
-            .await;
-        AgentCallbackResult::Before(result, reports)
+            .await
     }
 
     pub(super) async fn after_agent(
         &self,
         run: CallbackRun<'_>,
-        turn: u32,
         answer: String,
-    ) -> AgentCallbackResult {
+    ) -> (AfterResult<String>, Reports) {
         let step = CallbackStep {
             point: "after_agent",
             context: &self.context(run, None),
             tool_call_id: None,
         };
         let callbacks = &run.spec.catalog.callbacks;
-        let (result, reports) = callbacks
+        callbacks
             .after(
                 &step,
                 |functions| functions.after_agent.as_ref(),
                 (),
                 answer,
             )
-            .await;
-        AgentCallbackResult::After {
-            turn,
-            result,
-            reports,
-        }
+            .await
     }
 
     /// Calls the callbacks before a model call. Returns the request to send, or the answer of a
@@ -259,52 +247,6 @@ impl CallbackCalls {
                 result,
             )
             .await
-    }
-}
-
-/// A step of a whole run around which callbacks are called.
-pub(crate) enum AgentStep {
-    Before { task: String },
-    After { turn: u32, answer: String },
-}
-
-impl RunTasks {
-    /// Calls the callbacks before the run (with its task) or after it (with its answer); reports
-    /// their outcome.
-    pub(crate) fn call_agent_callbacks(
-        &self,
-        myself: ActorRef<RunMsg>,
-        spec: &Arc<RunSpec>,
-        step: AgentStep,
-    ) {
-        let services = Arc::clone(&self.services);
-        let entry = Arc::clone(&self.entry);
-        let token = self.token.clone();
-        let spec = Arc::clone(spec);
-        let mailbox = self.mailbox(myself);
-        self.spawn(async move {
-            let run = CallbackRun {
-                spec: &spec,
-                entry: &entry,
-                token: &token,
-            };
-            let work = async {
-                match step {
-                    AgentStep::Before { task } => services.callbacks.before_agent(run, task).await,
-                    AgentStep::After { turn, answer } => {
-                        services.callbacks.after_agent(run, turn, answer).await
-                    }
-                }
-            };
-            let result = tokio::select! {
-                biased;
-                () = token.cancelled() => AgentCallbackResult::Cancelled,
-                result = work => result,
-            };
-            mailbox.send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Agent(
-                result,
-            )))));
-        });
     }
 }
 

@@ -18,10 +18,7 @@ use crate::{
     hook::{HookInput, HookPoint, HookResult},
     run::{
         debug_artifacts::DebugArtifacts,
-        machine::{
-            input::{HookReport, RunInput},
-            spec::RunSpec,
-        },
+        machine::{input::RunInput, spec::RunSpec},
         registry::{RunRegistry, entry::RunEntry},
         tasks::checked_call::CheckedToolCall,
     },
@@ -163,12 +160,8 @@ impl HookCalls {
             for error in result.failures {
                 let event = input.event.as_str().to_owned();
                 tracing::warn!(hook = event, error, "hook failed");
-                hooks.runs.notify(
-                    &entry,
-                    RunInput::Hook(HookReport::Event(Box::new(
-                        HookEvent::Failed { event, error }.into(),
-                    ))),
-                );
+                let failed = Box::new(HookEvent::Failed { event, error }.into());
+                hooks.runs.notify(&entry, RunInput::Report(failed));
             }
         });
     }

@@ -34,6 +34,7 @@ use tokio_util::{
 
 use crate::{
     actor_base::Mailbox,
+    callback::{AfterResult, BeforeResult, Reports},
     clock::now,
     hook::HookResult,
     memory::{Changes, ExperienceText},
@@ -47,8 +48,10 @@ use crate::{
             spec::RunSpec,
         },
         message::RunMsg,
+        registry::entry::RunEntry,
         tasks::{
             RunTasks, TaskServices,
+            callbacks::CallbackRun,
             model_call::CallObserver,
             panicked::failed_task,
             tool_output::{TextSource, store_text},
@@ -75,6 +78,7 @@ struct Detachment {
 /// The services that the body of a job uses.
 struct Tools {
     services: Arc<TaskServices>,
+    entry: Arc<RunEntry>,
     spec: Arc<RunSpec>,
     mailbox: Mailbox<RunMsg>,
     /// `None` if the job calls no model.
@@ -82,8 +86,8 @@ struct Tools {
     /// The model calls that were answered.
     model_calls: UsedByCalls,
     policy: JobPolicy,
-    /// Cancels the model calls of the job, unless the whole job is cancelled.
-    call_token: CancellationToken,
+    /// Cancelled when the job is to end.
+    token: CancellationToken,
     /// Turn in which the job was started.
     turn: u32,
 }
@@ -107,7 +111,11 @@ impl JobTools for Tools {
         let models = &self.services.models;
         let model_calls = &mut self.model_calls;
         let policy = self.policy;
-        let call_token = self.call_token.clone();
+        let token = match policy.on_cancel {
+            OnCancel::CutOffCalls => self.token.clone(),
+            // The whole job is cut off, or nothing of it.
+            OnCancel::CutOff | OnCancel::Complete => CancellationToken::new(),
+        };
         async move {
             // The usage of an earlier call of the job is known, and it makes one at a time.
             if let Some(reservation) = observer.reservation.take() {
@@ -116,7 +124,7 @@ impl JobTools for Tools {
             let redactor = spec.redactor.clone();
             let calling = models.call_auxiliary(spec, model, system, messages, observer);
             let calling = within_time(policy, calling);
-            let answer = until_cancelled(policy.component, &call_token, &redactor, pin!(calling))
+            let answer = until_cancelled(policy.component, &token, &redactor, pin!(calling))
                 .await
                 .flatten()?;
             let used = answer.used();
@@ -158,6 +166,22 @@ impl JobTools for Tools {
         .boxed()
     }
 
+    fn call_before_agent(
+        &mut self,
+        task: String,
+    ) -> BoxFuture<'_, (BeforeResult<String, String>, Reports)> {
+        let callbacks = &self.services.callbacks;
+        callbacks.before_agent(self.callback_run(), task).boxed()
+    }
+
+    fn call_after_agent(
+        &mut self,
+        answer: String,
+    ) -> BoxFuture<'_, (AfterResult<String>, Reports)> {
+        let callbacks = &self.services.callbacks;
+        callbacks.after_agent(self.callback_run(), answer).boxed()
+    }
+
     fn call_stop_hooks(&mut self, answer: String) -> BoxFuture<'_, HookResult> {
         self.services.hooks.before_end(&self.spec, answer).boxed()
     }
@@ -197,16 +221,14 @@ impl Tools {
     async fn run(
         &mut self,
         request: JobRequest,
-        token: &CancellationToken,
         timeout: impl Future<Output = ErrorInfo>,
     ) -> JobOutcome {
         let kind = request.kind();
         let policy = self.policy;
         let redactor = self.services.redactor.clone();
-        let never = CancellationToken::new();
         let token = match policy.on_cancel {
-            OnCancel::CutOff => token,
-            OnCancel::CutOffCalls | OnCancel::Complete => &never,
+            OnCancel::CutOff => self.token.clone(),
+            OnCancel::CutOffCalls | OnCancel::Complete => CancellationToken::new(),
         };
         let result = {
             // The body is created where its panics are caught.
@@ -214,7 +236,7 @@ impl Tools {
             let body = pin!(async { request.run(turn, self).await });
             tokio::select! {
                 biased;
-                result = until_cancelled(policy.component, token, &redactor, body) => {
+                result = until_cancelled(policy.component, &token, &redactor, body) => {
                     result.flatten()
                 }
                 error = timeout => Err(error),
@@ -230,6 +252,14 @@ impl Tools {
         });
         outcome.set_model_calls(self.model_calls);
         outcome
+    }
+
+    fn callback_run(&self) -> CallbackRun<'_> {
+        CallbackRun {
+            spec: &self.spec,
+            entry: &self.entry,
+            token: &self.token,
+        }
     }
 
     /// Reports the outcome to the run.
@@ -263,23 +293,20 @@ impl RunTasks {
         });
         let mut tools = Tools {
             services: Arc::clone(services),
+            entry: Arc::clone(&self.entry),
             spec: Arc::clone(spec),
             mailbox,
             observer,
             model_calls: UsedByCalls::default(),
             policy,
-            call_token: match policy.on_cancel {
-                OnCancel::CutOffCalls => self.token.clone(),
-                OnCancel::CutOff | OnCancel::Complete => CancellationToken::new(),
-            },
+            token: self.token.clone(),
             turn,
         };
         if let Some(max_time) = policy.max_time_after_run {
             return self.spawn_detachable(tools, request, max_time);
         }
-        let token = self.token.clone();
         self.spawn(async move {
-            let outcome = tools.run(request, &token, pending()).await;
+            let outcome = tools.run(request, pending()).await;
             let is_closing = tools.services.lifetime.is_closing();
             if !(policy.is_silent_at_close && is_closing) {
                 tools.report(outcome);
@@ -292,6 +319,7 @@ impl RunTasks {
         // Not a child of the token of the tasks: that one is cancelled when the actor of an ended
         // run stops.
         let token = self.entry.control.token.child_token();
+        tools.token = token.clone();
         let detachment = Arc::new(Detachment::default());
         let kind = request.kind();
         self.jobs.retain(|job| job.kind != kind);
@@ -311,7 +339,7 @@ impl RunTasks {
                 biased;
                 // The next process records that the job was interrupted if the run has not ended.
                 () = closing.cancelled() => return,
-                outcome = tools.run(request, &token, timeout) => outcome,
+                outcome = tools.run(request, timeout) => outcome,
             };
             let late_event = outcome.late_event();
             tools.report(outcome);

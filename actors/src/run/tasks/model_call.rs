@@ -34,7 +34,7 @@ use crate::{
         debug_artifacts::DebugArtifacts,
         machine::{
             effect::ModelCall,
-            input::{HookReport, ModelInput, RunInput},
+            input::{ModelInput, RunInput},
             spec::{ModelSpec, RunSpec},
         },
         message::RunMsg,
@@ -120,10 +120,8 @@ impl CallObserver {
     /// Passes the reports of callbacks to the run.
     pub(super) fn report(&self, reports: Reports) {
         for report in reports {
-            self.mailbox
-                .send(RunMsg::Input(Box::new(RunInput::Hook(HookReport::Event(
-                    Box::new(report.into()),
-                )))));
+            let input = RunInput::Report(Box::new(report.into()));
+            self.mailbox.send(RunMsg::Input(Box::new(input)));
         }
     }
 

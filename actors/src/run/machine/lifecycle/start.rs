@@ -17,13 +17,8 @@ use soong_protocol::{
 };
 
 use crate::run::machine::{
-    Transition,
-    effect::{ArtifactEffect, Effect},
-    errors::call_interrupted,
-    outcome,
-    rewind::RewindPlan,
-    state::phase::Phase,
-    tools::is_spawning_tool,
+    Transition, effect::Effect, errors::call_interrupted, outcome, rewind::RewindPlan,
+    state::phase::Phase, tools::is_spawning_tool,
 };
 
 impl Transition<'_, '_> {
@@ -202,9 +197,7 @@ impl Transition<'_, '_> {
         if !restored.is_empty() {
             self.step
                 .effects
-                .push(Effect::Artifact(ArtifactEffect::Invalidate(
-                    restored.clone(),
-                )));
+                .push(Effect::InvalidateDocuments(restored.clone()));
         }
         self.emit(MessageEvent::Rewind {
             after_sequence,

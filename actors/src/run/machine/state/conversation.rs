@@ -140,6 +140,13 @@ impl Conversation {
         self.rejected_files.extend(new);
     }
 
+    /// Leaves the last message, because another one takes its place. Returns its sequence number.
+    pub(in crate::run::machine) fn step_back(&mut self) -> Option<u64> {
+        let last = self.transcript.last();
+        let parent = last.and_then(|entry| entry.message.parent_sequence);
+        std::mem::replace(&mut self.head, parent)
+    }
+
     /// Replaces the messages that a summary covers.
     pub(in crate::run::machine) fn replace_with_summary(
         &mut self,

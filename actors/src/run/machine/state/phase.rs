@@ -2,10 +2,7 @@
 
 use soong_protocol::{ErrorInfo, RunStatus};
 
-use crate::{
-    callback::Reports,
-    run::machine::{ending::Ending, rewind::RewindPlan, state::calls::OpenCalls},
-};
+use crate::run::machine::{ending::Ending, rewind::RewindPlan, state::calls::OpenCalls};
 
 /// The phase of the agent loop.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,15 +31,6 @@ pub(crate) enum Phase {
     Ended(RunStatus),
 }
 
-/// Progress of a check before the end of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum EndCheck {
-    #[default]
-    NotCalled,
-    Pending,
-    Passed,
-}
-
 /// Events before the first turn.
 #[derive(Default)]
 pub(in crate::run::machine) struct StartState {
@@ -54,12 +42,6 @@ pub(in crate::run::machine) struct StartState {
     pub(in crate::run::machine) has_spoken: bool,
     /// The rewind that precedes the run; `Err`: it is impossible.
     pub(in crate::run::machine) rewind: Option<Result<Box<RewindPlan>, ErrorInfo>>,
-    /// The task as a callback changed it.
-    pub(in crate::run::machine) changed_task: Option<String>,
-    /// The answer of a callback, until it is added to the conversation, with its event.
-    pub(in crate::run::machine) callback_answer: Option<(String, Reports)>,
-    /// Whether the next answer of the conversation is that of a callback.
-    pub(in crate::run::machine) is_answered: bool,
 }
 
 /// The requested end of a run.
@@ -69,6 +51,4 @@ pub(in crate::run::machine) struct EndState {
     pub(in crate::run::machine) ending: Option<Ending>,
     /// Whether a cancellation is recorded.
     pub(in crate::run::machine) is_cancel_requested: bool,
-    /// Whether the callbacks after the run have been called.
-    pub(in crate::run::machine) after_agent: EndCheck,
 }
