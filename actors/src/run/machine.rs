@@ -3,6 +3,7 @@
 //! Its types are here so that the modules below can access their private fields. Elsewhere: how an event changes the
 //! state (`machine/state.rs`), which input has which consequences (`machine/transition.rs`).
 
+pub(super) mod answer;
 pub(super) mod auxiliary_call;
 pub(super) mod budget;
 mod callbacks;
@@ -17,10 +18,10 @@ pub(super) mod input;
 pub(super) mod jobs;
 pub(super) mod lifecycle;
 pub(super) mod lost_calls;
-pub(super) mod memory;
 pub(super) mod outcome;
 pub(super) mod output_schema;
 pub(super) mod permission_mode;
+pub(super) mod reflection;
 pub(super) mod replay;
 pub(super) mod rewind;
 pub(super) mod spec;
@@ -32,28 +33,31 @@ pub(super) mod tools;
 pub(super) mod transition;
 pub(super) mod turn;
 pub(super) mod view;
+pub(super) mod waiting;
 
 use std::sync::Arc;
 
-use soong_protocol::{GoalTree, RunId, Timestamp, Write};
+use soong_protocol::{ArtifactRef, GoalTree, RunId, Timestamp, Write};
 
 use crate::{
     budget::BudgetAccount,
     run::machine::{
+        answer::AnswerState,
         effect::Effect,
         jobs::JobStates,
+        lost_calls::OpenModelCalls,
+        reflection::ReflectionState,
         spec::RunSpec,
         state::{
-            answer::AnswerState,
             children::SubAgents,
-            conversation::{Conversation, TurnState},
-            documents::DocumentState,
+            conversation::Conversation,
             phase::{EndState, Phase, StartState},
-            reflection::ReflectionState,
             repetition::Repetition,
             usage::{Times, Usage},
-            waiting::Waiting,
         },
+        tool_calls::resumption::RecordedOutcomes,
+        turn::TurnState,
+        waiting::Waiting,
     },
 };
 
@@ -69,10 +73,13 @@ pub(crate) struct RunState {
     goals: GoalTree,
     sub_agents: SubAgents,
     usage: Usage,
+    open_model_calls: OpenModelCalls,
     clock: Times,
     waiting: Waiting,
     answer: AnswerState,
-    edited_documents: DocumentState,
+    /// Artifacts that tool calls of the run have produced.
+    artifacts: Vec<ArtifactRef>,
+    recorded_outcomes: RecordedOutcomes,
     /// State of a reflecting run, from the first message of its side branch on.
     reflection: Option<ReflectionState>,
     repetition: Repetition,
@@ -101,4 +108,33 @@ pub(crate) struct Transition<'a, 'n> {
 pub(crate) struct Step {
     pub(crate) writes: Vec<Write>,
     pub(crate) effects: Vec<Effect>,
+}
+
+impl RunState {
+    /// Creates the state of a run on an empty trace.
+    pub(crate) fn new(spec: Arc<RunSpec>) -> Self {
+        Self {
+            phase: Phase::New,
+            start: StartState::default(),
+            end: EndState::default(),
+            conversation: Conversation {
+                window: spec.model.context_window,
+                ..Conversation::default()
+            },
+            jobs: JobStates::default(),
+            turn: TurnState::default(),
+            goals: GoalTree::new(spec.task.clone()),
+            sub_agents: SubAgents::default(),
+            usage: Usage::default(),
+            open_model_calls: OpenModelCalls::default(),
+            clock: Times::default(),
+            waiting: Waiting::new(spec.settings.permissions.mode.unwrap_or_default()),
+            answer: AnswerState::default(),
+            artifacts: Vec::new(),
+            recorded_outcomes: RecordedOutcomes::default(),
+            reflection: None,
+            repetition: Repetition::default(),
+            spec,
+        }
+    }
 }

@@ -23,18 +23,17 @@ use soong_protocol::TraceId;
 
 use crate::run::machine::{
     RunState,
+    answer::AnswerState,
+    reflection::ReflectionState,
     state::{
-        answer::AnswerState,
         calls::{CallState, OpenCall, OpenCalls},
         children::{Child, GoalChildren, SubAgents},
-        conversation::{Conversation, TurnState},
-        documents::DocumentState,
-        open_model_calls::OpenModelCalls,
+        conversation::Conversation,
         phase::{EndState, Phase, StartState},
-        reflection::ReflectionState,
         usage::Usage,
-        waiting::Waiting,
     },
+    turn::TurnState,
+    waiting::Waiting,
 };
 
 /// A value of each compared field, by name.
@@ -142,10 +141,12 @@ fn recorded(state: &RunState, known: &KnownTraces<'_>) -> Recorded {
         goals,
         sub_agents,
         usage,
+        open_model_calls,
         clock: _,
         waiting,
         answer,
-        edited_documents,
+        artifacts,
+        recorded_outcomes: _,
         reflection,
         repetition,
     } = state;
@@ -162,9 +163,11 @@ fn recorded(state: &RunState, known: &KnownTraces<'_>) -> Recorded {
     recorded.add("goals", goals);
     add_sub_agents(sub_agents, known, &mut recorded);
     add_usage(usage, &mut recorded);
+    // The recorded calls are what was last written; they follow the others at the end of each step.
+    recorded.add("open_model_calls", &open_model_calls.calls);
     add_waiting(waiting, &mut recorded);
     add_answer(answer, &mut recorded);
-    add_documents(edited_documents, &mut recorded);
+    recorded.add("artifacts", artifacts);
     recorded.add("repetition", repetition);
     if let Some(reflection) = reflection {
         add_reflection(reflection, &mut recorded);
@@ -392,17 +395,13 @@ fn add_usage(usage: &Usage, recorded: &mut Recorded) {
         own,
         below,
         warned,
-        open_model_calls,
         excused,
         lost_process,
         lost_calls,
     } = usage;
-    // `recorded` is what was last written; it follows `calls` at the end of each step.
-    let OpenModelCalls { calls, recorded: _ } = open_model_calls;
     recorded.add("usage.own", own);
     recorded.add("usage.below", below);
     recorded.add("usage.warned", warned);
-    recorded.add("usage.open_model_calls", calls);
     recorded.add("usage.excused", excused);
     recorded.add("usage.lost_process", lost_process);
     recorded.add("usage.lost_calls", lost_calls);
@@ -436,14 +435,6 @@ fn add_answer(answer: &AnswerState, recorded: &mut Recorded) {
     recorded.add("answer.unexecuted_calls", unexecuted_calls);
     recorded.add("answer.unfit", unfit);
     recorded.add("answer.unfit_answers", unfit_answers);
-}
-
-fn add_documents(documents: &DocumentState, recorded: &mut Recorded) {
-    let DocumentState {
-        recorded: _,
-        artifacts,
-    } = documents;
-    recorded.add("documents.artifacts", artifacts);
 }
 
 fn add_reflection(reflection: &ReflectionState, recorded: &mut Recorded) {

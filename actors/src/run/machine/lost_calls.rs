@@ -18,6 +18,40 @@ use crate::{
     },
 };
 
+/// The model calls of a run that have no outcome yet.
+#[derive(Default)]
+pub(crate) struct OpenModelCalls {
+    /// The calls that have reported their usage.
+    pub(in crate::run::machine) calls: Vec<OpenModelCall>,
+    /// The same as it is stored.
+    pub(in crate::run::machine) recorded: Vec<OpenModelCall>,
+}
+
+impl OpenModelCalls {
+    /// Sets the calls as they are stored.
+    pub(in crate::run::machine) fn restore(&mut self, calls: Vec<OpenModelCall>) {
+        self.calls.clone_from(&calls);
+        self.recorded = calls;
+    }
+
+    /// Removes the call that an event gives an outcome.
+    pub(in crate::run::machine) fn apply(&mut self, event: &Event) {
+        if let Some(ended) = event.ended_model_call() {
+            self.calls.retain(|call| call.kind != ended.kind);
+        }
+    }
+
+    pub(in crate::run::machine) fn set(&mut self, open_call: OpenModelCall) {
+        self.calls.retain(|call| call.kind != open_call.kind);
+        self.calls.push(open_call);
+    }
+
+    pub(in crate::run::machine) fn get(&self, kind: ModelCallKind) -> Option<Used> {
+        let open_call = self.calls.iter().find(|call| call.kind == kind)?;
+        Some((open_call.usage, open_call.cost))
+    }
+}
+
 impl RunState {
     fn is_open(&self, kind: ModelCallKind) -> bool {
         match kind {
@@ -50,13 +84,13 @@ impl Transition<'_, '_> {
     /// Stores what a model call in progress has used so far.
     pub(super) fn call_progressed(&mut self, open_call: OpenModelCall) {
         if self.state.is_open(open_call.kind) {
-            self.state.usage.open_model_calls.set(open_call);
+            self.state.open_model_calls.set(open_call);
         }
     }
 
     /// Records the calls without an outcome, if they have changed.
     pub(super) fn record_open_model_calls(&mut self) {
-        let open_model_calls = &mut self.state.usage.open_model_calls;
+        let open_model_calls = &mut self.state.open_model_calls;
         if open_model_calls.calls == open_model_calls.recorded {
             return;
         }
@@ -116,7 +150,6 @@ impl Transition<'_, '_> {
     /// its prompt alone.
     pub(super) fn used_by_lost_call(&self, kind: ModelCallKind, default_usage: Used) -> Used {
         self.state
-            .usage
             .open_model_calls
             .get(kind)
             .unwrap_or(default_usage)

@@ -105,7 +105,7 @@ pub(crate) fn child_result(state: &RunState, ending: &Ending) -> Option<ChildRes
         summary: answer_for_parent(state),
         findings: Vec::new(),
         passed: None,
-        artifacts: state.edited_documents.artifacts.clone(),
+        artifacts: state.artifacts.clone(),
         stats: state.stats(),
         error: ending.error.clone(),
     };
@@ -169,7 +169,7 @@ pub(crate) fn run_outcome(run: &RunState) -> Option<(RunOutcome, Option<Box<Chil
         completed_at: at,
         turn: run.turn.number,
         stats: run.stats(),
-        artifacts: run.edited_documents.artifacts.clone(),
+        artifacts: run.artifacts.clone(),
     };
     Some((outcome, child_result(run, &ending).map(Box::new)))
 }

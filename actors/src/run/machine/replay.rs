@@ -23,6 +23,7 @@ use crate::run::machine::{
     rewind::RewindPlan,
     spec::RunSpec,
     state::{phase::Phase, repetition::Repetition},
+    tool_calls::resumption::RecordedOutcomes,
 };
 
 /// The stored rows from which a run is rebuilt.
@@ -148,11 +149,8 @@ impl RunState {
                 state.used_ms_by_events()
             };
         }
-        state
-            .usage
-            .open_model_calls
-            .restore(stored.open_model_calls);
-        state.edited_documents.recorded = stored.recorded_outcomes;
+        state.open_model_calls.restore(stored.open_model_calls);
+        state.recorded_outcomes = RecordedOutcomes(stored.recorded_outcomes);
         state.start.rewind = stored.rewind;
         state.sub_agents.missing_results = stored.missing_child_results;
         state.waiting.answered = stored.answers;

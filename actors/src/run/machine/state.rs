@@ -13,44 +13,30 @@
 //! Not in this module: the work in flight in this incarnation, except the `started` marks of open
 //! calls.
 
-pub(in crate::run) mod answer;
 pub(in crate::run) mod calls;
 pub(in crate::run) mod children;
 pub(in crate::run) mod conversation;
-pub(in crate::run) mod cut_calls;
-pub(in crate::run) mod documents;
-pub(in crate::run) mod open_model_calls;
 pub(in crate::run) mod phase;
-pub(in crate::run) mod reflection;
 pub(in crate::run) mod repetition;
 pub(in crate::run) mod usage;
-pub(in crate::run) mod waiting;
 
 use std::sync::Arc;
 
 use soong_model::is_refusal;
 use soong_protocol::{
-    AnswerCheck, EndReason, ErrorCode, Event, GoalChanges, GoalEvent, GoalTree, Message,
-    MessageEvent, MessageOrigin, ModelEvent, Role, RunEvent, RunStatus, Stats, Timestamp,
-    ToolEvent,
+    EndReason, ErrorCode, Event, GoalChanges, GoalEvent, GoalTree, Message, MessageEvent,
+    MessageOrigin, ModelEvent, Role, RunEvent, RunStatus, Stats, Timestamp, ToolEvent,
 };
 
 use crate::run::machine::{
     RunState,
     ending::Ending,
-    errors::{answer_truncated, content_refused, schema_mismatch, window_full},
-    output_schema::matching_text,
-    spec::{ModelSpec, RunSpec},
+    errors::{answer_truncated, content_refused, window_full},
+    spec::ModelSpec,
     state::{
-        answer::AnswerState,
         calls::OpenCalls,
-        children::SubAgents,
-        conversation::{Conversation, TurnState},
-        documents::DocumentState,
-        phase::{EndState, Phase, StartState},
+        phase::Phase,
         repetition::{RepeatedCall, Repetition},
-        usage::{Times, Usage},
-        waiting::Waiting,
     },
     tools::is_waiting_tool,
 };
@@ -59,31 +45,6 @@ use crate::run::machine::{
 const POLLING_MS: u64 = 5_000;
 
 impl RunState {
-    /// Creates the state of a run on an empty trace.
-    pub(crate) fn new(spec: Arc<RunSpec>) -> Self {
-        Self {
-            phase: Phase::New,
-            goals: GoalTree::new(spec.task.clone()),
-            conversation: Conversation {
-                window: spec.model.context_window,
-                ..Conversation::default()
-            },
-            start: StartState::default(),
-            end: EndState::default(),
-            jobs: Default::default(),
-            turn: TurnState::default(),
-            sub_agents: SubAgents::default(),
-            usage: Usage::default(),
-            clock: Times::default(),
-            waiting: Waiting::new(spec.settings.permissions.mode.unwrap_or_default()),
-            answer: AnswerState::default(),
-            edited_documents: DocumentState::default(),
-            reflection: None,
-            repetition: Repetition::default(),
-            spec,
-        }
-    }
-
     /// Applies one event that happened at `at`. Messages are applied by [`Self::apply_message`],
     /// child results by `child_ended`.
     pub(crate) fn apply(&mut self, event: &Event, at: Timestamp) {
@@ -100,7 +61,7 @@ impl RunState {
         if let Event::Tool(event) = event {
             self.usage.own.add_tool_event(event);
         }
-        self.usage.open_model_calls.apply(event);
+        self.open_model_calls.apply(event);
         self.usage.track_lost_calls(event);
         self.apply_to_jobs(event);
         match event {
@@ -124,10 +85,9 @@ impl RunState {
                     calls.close(tool_call_id, false);
                 }
                 if let Some(reference) = artifact_ref {
-                    self.edited_documents
-                        .artifacts
+                    self.artifacts
                         .retain(|known| known.artifact_id != reference.artifact_id);
-                    self.edited_documents.artifacts.push(reference.clone());
+                    self.artifacts.push(reference.clone());
                 }
             }
             Event::Context(event) => self.apply_context(event),
@@ -473,43 +433,6 @@ impl RunState {
             reason,
             error: Some(error),
         });
-    }
-
-    /// Sets the final answer. If a schema is required, the second mismatch in a row ends the run,
-    /// and so does the first one in the answer of a callback.
-    fn set_answer(&mut self, text: &str, recorded_check: Option<AnswerCheck>, by_callback: bool) {
-        self.forget_stored_answer();
-        let checked = match (&self.spec.output_schema, recorded_check) {
-            (None, _) => Ok(text.to_owned()),
-            // Recorded: the check is not repeated.
-            (Some(_), Some(AnswerCheck::Match { value })) => {
-                Ok(matching_text(text, value).to_owned())
-            }
-            (Some(_), Some(AnswerCheck::Mismatch { violations })) => Err(violations),
-            (Some(schema), None) => schema.check(text).map(|(text, _)| text.to_owned()),
-        };
-        match checked {
-            Ok(answer) => {
-                self.answer.text = answer;
-                self.answer.unfit = None;
-                self.answer.unfit_answers = 0;
-            }
-            Err(why) => {
-                text.clone_into(&mut self.answer.text);
-                self.answer.unfit_answers += 1;
-                if self.answer.unfit_answers > 1 || by_callback {
-                    let error = Some(schema_mismatch(&why, self.spec.identity.parent.is_some()));
-                    let status = RunStatus::Failed;
-                    let reason = EndReason::Failed;
-                    self.end.ending.get_or_insert(Ending {
-                        status,
-                        reason,
-                        error,
-                    });
-                }
-                self.answer.unfit = Some(why);
-            }
-        }
     }
 
     /// Closes the turn: the model has answered.

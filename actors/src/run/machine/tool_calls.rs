@@ -3,5 +3,5 @@
 pub(in crate::run) mod approval;
 mod goal;
 pub(in crate::run) mod questions;
-mod resumption;
+pub(in crate::run) mod resumption;
 pub(in crate::run) mod scheduler;

@@ -7,6 +7,7 @@
 //! the model call.
 
 mod compaction;
+mod cut_calls;
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ use crate::{
         permission_mode,
         state::{conversation::Conversation, phase::Phase},
         transition::to_u64,
+        turn::cut_calls::TruncatedCalls,
     },
 };
 
@@ -33,6 +35,29 @@ const MAX_ANSWERS_TOO_LARGE: u32 = 2;
 /// Share of the context window above which the prompt is rebuilt, at most once for each model until
 /// the next summary.
 const REBUILD_RATIO: f64 = 0.6;
+
+/// The current turn: one answer of the model and its tool calls.
+#[derive(Default)]
+pub(crate) struct TurnState {
+    /// Number of the turn, from 1; 0 before the first model call (R2).
+    pub(in crate::run::machine) number: u32,
+    /// Whether the model was called in this turn and has not answered.
+    pub(in crate::run::machine) is_open: bool,
+    /// Attempt of the last model call, from 1.
+    pub(in crate::run::machine) attempt: u32,
+    /// Whether partial text of the current model call was stored.
+    pub(in crate::run::machine) kept_partial: bool,
+    /// Index of the fallback that makes the calls; `None`: the run's own model does.
+    pub(in crate::run::machine) fallback: Option<usize>,
+    /// Whether the run has had calls of tools that the service has read.
+    pub(in crate::run::machine) has_called_tools: bool,
+    /// Whether the calls of the answer that follows were found in its text.
+    pub(in crate::run::machine) are_calls_from_text: bool,
+    /// Number of consecutive answers that exceeded the size limit.
+    pub(in crate::run::machine) answers_too_large: u32,
+    /// Tool calls whose arguments were cut at the token limit.
+    pub(in crate::run::machine) cut_calls: TruncatedCalls,
+}
 
 /// The prompt of the next model call.
 struct Prompt {
@@ -135,25 +160,6 @@ impl Transition<'_, '_> {
         }
         self.deliver_results();
         self.call_model();
-    }
-
-    /// Asks the model to correct an answer that does not match the output schema. The model gets
-    /// one retry.
-    pub(crate) fn request_schema_fix(&mut self) {
-        if self.state.end.ending.is_some() {
-            return;
-        }
-        if let Some(why) = self.state.answer.unfit.clone() {
-            let text = format!(
-                "Your answer does not match the requested JSON schema: {why}. Answer again with one matching JSON value and \
-                 nothing else."
-            );
-            self.add_message(Role::User, text, |message| {
-                message.origin = Some(MessageOrigin::Correction);
-                message.description = "requests an answer that matches the schema".to_owned();
-            });
-            self.open_turn();
-        }
     }
 
     /// Calls the model. First requests a summary if the prompt is too long, or if the caller has

@@ -133,7 +133,7 @@ impl RunState {
         let documents = &mut self.jobs.flush_documents;
         documents.are_stored = true;
         documents.versions.clear();
-        for reference in &mut self.edited_documents.artifacts {
+        for reference in &mut self.artifacts {
             if let Some(version) = versions.get(reference.label()) {
                 reference.version = *version;
             }

@@ -100,7 +100,7 @@ impl RunState {
     }
 
     fn add_stored_answer(&mut self, reference: ArtifactRef) {
-        self.edited_documents.artifacts.push(reference.clone());
+        self.artifacts.push(reference.clone());
         self.jobs.store_answer.stored = Some(reference);
     }
 

@@ -1,4 +1,4 @@
-//! The conversation of a run, and its current turn.
+//! The conversation of a run.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use soong_protocol::{Covers, ErrorInfo, Message, OmittedGoal, PromptChanges, Pro
 
 use crate::{
     context::{SizedMessage, is_summary},
-    run::machine::{spec::RunSpec, state::cut_calls::TruncatedCalls},
+    run::machine::spec::RunSpec,
 };
 
 /// The messages that the model is sent, and how large they are.
@@ -278,27 +278,4 @@ fn has_bound_data(message: &Message) -> bool {
         .provider_data
         .as_ref()
         .is_some_and(|data| data.is_bound_to_beginning())
-}
-
-/// The current turn: one answer of the model and its tool calls.
-#[derive(Default)]
-pub(in crate::run::machine) struct TurnState {
-    /// Number of the turn, from 1; 0 before the first model call (R2).
-    pub(in crate::run::machine) number: u32,
-    /// Whether the model was called in this turn and has not answered.
-    pub(in crate::run::machine) is_open: bool,
-    /// Attempt of the last model call, from 1.
-    pub(in crate::run::machine) attempt: u32,
-    /// Whether partial text of the current model call was stored.
-    pub(in crate::run::machine) kept_partial: bool,
-    /// Index of the fallback that makes the calls; `None`: the run's own model does.
-    pub(in crate::run::machine) fallback: Option<usize>,
-    /// Whether the run has had calls of tools that the service has read.
-    pub(in crate::run::machine) has_called_tools: bool,
-    /// Whether the calls of the answer that follows were found in its text.
-    pub(in crate::run::machine) are_calls_from_text: bool,
-    /// Number of consecutive answers that exceeded the size limit.
-    pub(in crate::run::machine) answers_too_large: u32,
-    /// Tool calls whose arguments were cut at the token limit.
-    pub(in crate::run::machine) cut_calls: TruncatedCalls,
 }

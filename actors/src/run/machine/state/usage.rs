@@ -4,7 +4,7 @@ use soong_protocol::{
     BudgetDimension, ErrorCode, Event, MemoryEvent, ModelEvent, RunEvent, Stats, Timestamp, Usd,
 };
 
-use crate::{budget::Consumed, run::machine::state::open_model_calls::OpenModelCalls};
+use crate::budget::Consumed;
 
 /// Usage of the run and of its children.
 pub(in crate::run::machine) struct Usage {
@@ -14,8 +14,6 @@ pub(in crate::run::machine) struct Usage {
     pub(in crate::run::machine) below: Stats,
     /// Limits that the model was warned of.
     pub(in crate::run::machine) warned: Vec<BudgetDimension>,
-    /// Model calls without an outcome.
-    pub(in crate::run::machine) open_model_calls: OpenModelCalls,
     /// Charges for calls that were lost with an earlier process. They are guessed, and do not count
     /// against budgets.
     pub(in crate::run::machine) excused: Consumed,
@@ -163,7 +161,6 @@ impl Default for Usage {
             own: Stats::zero(),
             below: Stats::zero(),
             warned: Vec::new(),
-            open_model_calls: OpenModelCalls::default(),
             excused: Consumed::default(),
             lost_process: false,
             lost_calls: LostCalls::default(),

@@ -2,7 +2,10 @@
 //!
 //! Pure; part of the run state machine.
 
+use std::collections::HashMap;
+
 use soong_protocol::ToolCall;
+use soong_tool::ToolOutput;
 
 use crate::run::machine::{
     Transition,
@@ -14,6 +17,11 @@ use crate::run::machine::{
     },
     tools::{is_internal_tool, is_spawning_tool},
 };
+
+/// Outcomes of open calls that were recorded together with their effects before a crash, by tool
+/// call (ART-5).
+#[derive(Default)]
+pub(crate) struct RecordedOutcomes(pub(in crate::run::machine) HashMap<String, ToolOutput>);
 
 impl Transition<'_, '_> {
     /// Returns the open calls whose outcome is unknown and which must not run twice (DUR-4).
@@ -32,11 +40,7 @@ impl Transition<'_, '_> {
         };
         let is_known = |open: &&OpenCall| {
             let has_children = is_spawning_tool(&open.call.name) && !open.children.is_empty();
-            self.state
-                .edited_documents
-                .recorded
-                .contains_key(&open.call.id)
-                || has_children
+            self.state.recorded_outcomes.0.contains_key(&open.call.id) || has_children
         };
         let unclear = calls
             .may_have_started()
@@ -48,7 +52,7 @@ impl Transition<'_, '_> {
     pub(crate) fn resume_calls(&mut self) {
         let at = self.context.now;
         let unclear = self.calls_with_unknown_outcome();
-        let mut recorded = std::mem::take(&mut self.state.edited_documents.recorded);
+        let mut recorded = std::mem::take(&mut self.state.recorded_outcomes.0);
         let Some(calls) = self.state.calls_mut() else {
             return;
         };
@@ -98,7 +102,7 @@ impl Transition<'_, '_> {
     /// Closes every open call: with the outcome that is recorded with its effect, otherwise as
     /// interrupted. None of them is running any more.
     pub(crate) fn interrupt_calls(&mut self) {
-        let mut recorded = std::mem::take(&mut self.state.edited_documents.recorded);
+        let mut recorded = std::mem::take(&mut self.state.recorded_outcomes.0);
         let Some(calls) = self.state.calls_mut() else {
             return;
         };

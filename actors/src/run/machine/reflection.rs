@@ -12,10 +12,17 @@ use std::sync::Arc;
 use soong_protocol::{ExperienceId, MemoryEvent, Message, Role};
 
 use crate::{
-    context::conversation_text,
+    context::{SizedMessage, conversation_text},
     memory::Changes,
-    run::machine::{RunState, Transition, state::reflection::ReflectionState},
+    run::machine::{RunState, Transition},
 };
+
+/// Additional state of a reflecting run.
+#[derive(Debug)]
+pub(crate) struct ReflectionState {
+    /// The conversation that the run reflects on.
+    pub(in crate::run::machine) conversation: Vec<SizedMessage>,
+}
 
 impl RunState {
     /// Leaves the conversation for a side branch, before its first message is added.

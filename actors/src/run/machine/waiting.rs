@@ -7,7 +7,7 @@ use soong_protocol::{PermissionDecision, PermissionMode, QuestionId, Timestamp};
 /// Whether a run waits for a user, the answers that were given before this incarnation, and the
 /// permission mode.
 #[derive(Default)]
-pub(in crate::run::machine) struct Waiting {
+pub(crate) struct Waiting {
     /// Time since which the run waits for a user.
     pub(in crate::run::machine) since: Option<Timestamp>,
     /// Kind of the wait, as its event says.
