@@ -138,6 +138,8 @@ mod plain_lines;
 mod public_api;
 #[path = "architecture/rules.rs"]
 mod rules;
+#[path = "architecture/run_state.rs"]
+mod run_state;
 #[path = "architecture/words.rs"]
 mod words;
 

@@ -24,6 +24,11 @@ pub(crate) struct AnswerState {
 }
 
 impl RunState {
+    /// Sets an answer that is not checked.
+    pub(in crate::run::machine) fn set_answer_text(&mut self, text: String) {
+        self.answer.text = text;
+    }
+
     /// Sets the final answer. If a schema is required, the second mismatch in a row ends the run,
     /// and so does the first one in the answer of a callback.
     pub(in crate::run::machine) fn set_answer(

@@ -150,7 +150,7 @@ impl RunState {
             };
         }
         state.open_model_calls.restore(stored.open_model_calls);
-        state.recorded_outcomes = RecordedOutcomes(stored.recorded_outcomes);
+        state.recorded_outcomes = RecordedOutcomes::new(stored.recorded_outcomes);
         state.start.rewind = stored.rewind;
         state.sub_agents.missing_results = stored.missing_child_results;
         state.waiting.answered = stored.answers;

@@ -282,7 +282,13 @@ impl RunState {
         }
     }
 
-    /// Applies a message that was added to the trace.
+    /// Applies a message that the run has added to the trace.
+    pub(crate) fn apply_own_message(&mut self, message: &Arc<Message>) {
+        self.start.has_spoken = true;
+        self.apply_message(message);
+    }
+
+    /// Applies a message of the trace.
     pub(crate) fn apply_message(&mut self, message: &Arc<Message>) {
         self.conversation.last_sequence = self.conversation.last_sequence.max(message.sequence); // R3
         if message.side_branch {

@@ -194,8 +194,8 @@ impl Transition<'_, '_> {
             }
             EndInput::Stuck { since } => self.emit(RunEvent::Stuck { since }),
             EndInput::Finish { summary } if self.state.phase == Phase::Driven => {
-                self.state.answer.text = self.state.spec.redactor.text(&summary).into_owned();
-                self.state.phase = Phase::Answered;
+                let answer = self.state.spec.redactor.text(&summary).into_owned();
+                self.state.finish_driven(answer);
             }
             EndInput::Finish { .. } => {}
             EndInput::Cancel => self.cancel(),
@@ -214,7 +214,7 @@ impl Transition<'_, '_> {
                 self.fail(EndReason::TimedOut, errors::timed_out(limit_ms));
             }
             EndInput::Abandon { ending, flushed } => {
-                self.state.end.ending = Some(ending);
+                self.state.replace_ending(ending);
                 // Nothing can store the answer any more: a long one is shortened.
                 self.give_up_answer_storage();
                 let same_process = self.context.budget.is_some();
@@ -293,8 +293,7 @@ impl Transition<'_, '_> {
     ) {
         self.state.spec.redactor.redact_message(&mut message);
         let message = Arc::new(message);
-        self.state.start.has_spoken = true;
-        self.state.apply_message(&message);
+        self.state.apply_own_message(&message);
         let draft = self.draft(to_event(&message));
         self.step
             .writes
@@ -430,7 +429,7 @@ impl Transition<'_, '_> {
             return;
         }
         if !partial.is_empty() {
-            self.state.answer.text.clone_from(&partial);
+            self.state.set_answer_text(partial.clone());
             self.add_message(Role::Assistant, partial, |message| message.partial = true);
         }
         self.end_if_budget_exceeded(&error);
@@ -485,7 +484,7 @@ impl Transition<'_, '_> {
             self.state.phase,
             Phase::Driven | Phase::Answered | Phase::New
         ) {
-            self.state.phase = Phase::Halted;
+            self.state.halt();
         }
     }
 

@@ -23,7 +23,7 @@ use crate::{
         auxiliary_call::{Used, usage_and_cost},
         effect::{Effect, ModelCall},
         permission_mode,
-        state::{conversation::Conversation, phase::Phase},
+        state::conversation::Conversation,
         transition::to_u64,
         turn::cut_calls::TruncatedCalls,
     },
@@ -138,12 +138,12 @@ impl Transition<'_, '_> {
     /// Opens the next turn, or halts the run if it is ending or a limit is reached.
     pub(crate) fn open_turn(&mut self) {
         if self.state.end.ending.is_some() {
-            self.state.phase = Phase::Halted; // R6
+            self.state.halt(); // R6
             return;
         }
         let limit = self.state.spec.limits.max_turns;
         if self.state.turn.number >= limit {
-            self.state.phase = Phase::Halted;
+            self.state.halt();
             let error = ErrorInfo::new(
                 ErrorCode::BudgetExceeded,
                 format!(
@@ -155,7 +155,7 @@ impl Transition<'_, '_> {
         }
         // The timer of the run enforces every other time budget.
         if self.state.spec.settings.options.budget.wall_time_s == Some(0) {
-            self.state.phase = Phase::Halted;
+            self.state.halt();
             return self.end_by_time_budget(0);
         }
         self.deliver_results();
@@ -443,7 +443,7 @@ impl Transition<'_, '_> {
     }
 
     fn fail_prompt_too_long(&mut self, tokens: u64) {
-        self.state.phase = Phase::Halted;
+        self.state.halt();
         let window = self.state.conversation.window;
         let attempts = self.state.summary_attempts();
         let why = match attempts.consecutive_failures() {

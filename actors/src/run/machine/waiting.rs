@@ -32,4 +32,14 @@ impl Waiting {
             ..Self::default()
         }
     }
+
+    /// Returns the answers that were given before this incarnation, and forgets them.
+    pub(in crate::run::machine) fn take_answered(&mut self) -> Vec<(QuestionId, String)> {
+        std::mem::take(&mut self.answered)
+    }
+
+    /// Returns the decisions that were made before this incarnation, and forgets them.
+    pub(in crate::run::machine) fn take_decided(&mut self) -> Vec<PermissionDecision> {
+        std::mem::take(&mut self.decided)
+    }
 }

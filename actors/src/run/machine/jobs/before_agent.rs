@@ -71,13 +71,13 @@ impl Job for BeforeAgent {
             return;
         }
         if transition.state.end.ending.is_some() {
-            transition.state.phase = Phase::Halted;
+            transition.state.halt();
             return;
         }
         let (result, mut reports) = match end.result {
             Ok(called) => called,
             Err(error) => {
-                transition.state.phase = Phase::Halted;
+                transition.state.halt();
                 transition.set_failure(EndReason::Failed, error);
                 return;
             }
@@ -96,7 +96,7 @@ impl Job for BeforeAgent {
             }
             BeforeResult::Refused(_) | BeforeResult::Failed(_) => {
                 transition.record_reports(reports);
-                transition.state.phase = Phase::Halted;
+                transition.state.halt();
             }
         }
     }
@@ -159,7 +159,7 @@ impl Transition<'_, '_> {
             return false;
         }
         let task = spec.task.clone();
-        self.state.phase = Phase::Preparing;
+        self.state.await_before_start(Phase::Preparing);
         self.start_job(BeforeAgent(task));
         true
     }

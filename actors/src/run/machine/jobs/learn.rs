@@ -43,7 +43,7 @@ impl Job for Learn {
         match end.result {
             Ok(learned) => {
                 let summary = transition.record_experiences(learned.changes, learned.added);
-                transition.state.answer.text = summary;
+                transition.state.set_answer_text(summary);
             }
             Err(error) => transition.set_failure(EndReason::Failed, error),
         }

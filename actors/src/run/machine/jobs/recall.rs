@@ -83,7 +83,7 @@ impl Job for Recall {
             transition.record_recall(recalled.ids, recalled.tags, end.model_calls, error);
         }
         if transition.state.end.ending.is_some() {
-            transition.state.phase = Phase::Halted;
+            transition.state.halt();
             return;
         }
         transition.start_conversation(recalled.prompt_text);
@@ -164,7 +164,7 @@ impl Transition<'_, '_> {
         if !self.state.needs_recall() {
             return false;
         }
-        self.state.phase = Phase::Recalling;
+        self.state.await_before_start(Phase::Recalling);
         let task = self.state.task().to_owned();
         self.start_job(Recall(task));
         true

@@ -99,10 +99,10 @@ impl Transition<'_, '_> {
                 if self.state.start.was_queued && !self.state.start.loop_started {
                     self.emit(RunEvent::Dequeued { cancelled: true });
                 }
-                self.state.phase = Phase::Halted;
+                self.state.halt();
             }
             Phase::Preparing | Phase::Recalling | Phase::Driven | Phase::Answered => {
-                self.state.phase = Phase::Halted
+                self.state.halt();
             }
             // The loss of these jobs halts a run that is ending.
             Phase::Reflecting | Phase::Compacting | Phase::Halted | Phase::Ended(_) => {}

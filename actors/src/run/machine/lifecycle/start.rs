@@ -32,7 +32,7 @@ impl Transition<'_, '_> {
             if self.state.start.was_queued {
                 self.emit(RunEvent::Dequeued { cancelled: false });
             }
-            self.state.clock.started_at = Some(self.context.now);
+            self.state.clock.start(self.context.now);
             self.emit(RunEvent::LoopStarted {
                 mode: spec.identity.mode,
                 agent_type: spec.preset.name.clone(),
@@ -53,7 +53,7 @@ impl Transition<'_, '_> {
         if spec.settings.reflects.is_some() {
             return self.start_reflection();
         }
-        match self.state.start.rewind.take() {
+        match self.state.take_rewind() {
             Some(Err(error)) => return self.reject(error),
             Some(Ok(way_back)) => self.rewind(*way_back),
             None => {}
@@ -171,7 +171,7 @@ impl Transition<'_, '_> {
 
     /// Ends a run that cannot continue after the requested message. The trace does not change.
     fn reject(&mut self, error: ErrorInfo) {
-        self.state.phase = Phase::Halted;
+        self.state.halt();
         self.set_failure(EndReason::Failed, error);
     }
 

@@ -66,6 +66,11 @@ pub(in crate::run::machine) struct SubAgents {
 }
 
 impl SubAgents {
+    /// Returns the children whose results the model has not seen, and forgets them.
+    pub(in crate::run::machine) fn take_deliveries(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.deliveries)
+    }
+
     /// Returns the name of a sub-agent among the collaborators. A sub-agent of an earlier version
     /// has none of its own.
     pub(in crate::run::machine) fn name<'a>(&'a self, trace: &'a TraceId) -> &'a str {

@@ -2,7 +2,7 @@
 
 use soong_protocol::{ErrorInfo, RunStatus};
 
-use crate::run::machine::{ending::Ending, rewind::RewindPlan, state::calls::OpenCalls};
+use crate::run::machine::{RunState, ending::Ending, rewind::RewindPlan, state::calls::OpenCalls};
 
 /// The phase of the agent loop.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +29,37 @@ pub(crate) enum Phase {
     Halted,
     /// The run has ended (R1).
     Ended(RunStatus),
+}
+
+impl RunState {
+    /// Waits for a job before the conversation starts. Nothing of that is recorded, so the next
+    /// incarnation starts the job again.
+    pub(in crate::run::machine) fn await_before_start(&mut self, phase: Phase) {
+        self.phase = phase;
+    }
+
+    /// Ends the loop: the run only has to end.
+    pub(in crate::run::machine) fn halt(&mut self) {
+        self.phase = Phase::Halted;
+    }
+
+    /// Sets the answer of a run that a program drives.
+    pub(in crate::run::machine) fn finish_driven(&mut self, answer: String) {
+        self.set_answer_text(answer);
+        self.phase = Phase::Answered;
+    }
+
+    /// Returns the rewind that precedes the run. It is made once.
+    pub(in crate::run::machine) fn take_rewind(
+        &mut self,
+    ) -> Option<Result<Box<RewindPlan>, ErrorInfo>> {
+        self.start.rewind.take()
+    }
+
+    /// Sets how the run ends, whatever ending was requested before.
+    pub(in crate::run::machine) fn replace_ending(&mut self, ending: Ending) {
+        self.end.ending = Some(ending);
+    }
 }
 
 /// Events before the first turn.

@@ -184,6 +184,18 @@ pub(in crate::run::machine) struct Times {
     pub(in crate::run::machine) parent_notified_at: Option<Timestamp>,
 }
 
+impl Times {
+    /// Sets the time at which the run started.
+    pub(in crate::run::machine) fn start(&mut self, at: Timestamp) {
+        self.started_at = Some(at);
+    }
+
+    /// Sets the time of the last progress report to the parent.
+    pub(in crate::run::machine) fn notify_parent(&mut self, at: Timestamp) {
+        self.parent_notified_at = Some(at);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use soong_protocol::ErrorInfo;

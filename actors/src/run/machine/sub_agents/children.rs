@@ -231,7 +231,7 @@ impl Transition<'_, '_> {
 
     /// Adds the waiting results of children to the conversation, each as a separate message.
     pub(crate) fn deliver_results(&mut self) {
-        for index in std::mem::take(&mut self.state.sub_agents.deliveries) {
+        for index in self.state.sub_agents.take_deliveries() {
             let child = &self.state.sub_agents.children[index];
             let Some(result) = child.result.as_deref() else {
                 continue;
@@ -304,7 +304,7 @@ impl Transition<'_, '_> {
         {
             return;
         }
-        self.state.clock.parent_notified_at = Some(at);
+        self.state.clock.notify_parent(at);
         let collaborator = outcome::running_collaborator(self.state, status);
         let event = SubAgentEvent::CollaboratorUpdated {
             collaborator: collaborator.clone(),

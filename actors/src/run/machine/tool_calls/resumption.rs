@@ -21,7 +21,17 @@ use crate::run::machine::{
 /// Outcomes of open calls that were recorded together with their effects before a crash, by tool
 /// call (ART-5).
 #[derive(Default)]
-pub(crate) struct RecordedOutcomes(pub(in crate::run::machine) HashMap<String, ToolOutput>);
+pub(crate) struct RecordedOutcomes(HashMap<String, ToolOutput>);
+
+impl RecordedOutcomes {
+    pub(in crate::run::machine) fn new(outcomes: HashMap<String, ToolOutput>) -> Self {
+        Self(outcomes)
+    }
+
+    fn take(&mut self) -> HashMap<String, ToolOutput> {
+        std::mem::take(&mut self.0)
+    }
+}
 
 impl Transition<'_, '_> {
     /// Returns the open calls whose outcome is unknown and which must not run twice (DUR-4).
@@ -52,7 +62,7 @@ impl Transition<'_, '_> {
     pub(crate) fn resume_calls(&mut self) {
         let at = self.context.now;
         let unclear = self.calls_with_unknown_outcome();
-        let mut recorded = std::mem::take(&mut self.state.recorded_outcomes.0);
+        let mut recorded = self.state.recorded_outcomes.take();
         let Some(calls) = self.state.calls_mut() else {
             return;
         };
@@ -84,10 +94,10 @@ impl Transition<'_, '_> {
         for id in spawned {
             self.close_if_children_ended(&id);
         }
-        for (question, answer) in std::mem::take(&mut self.state.waiting.answered) {
+        for (question, answer) in self.state.waiting.take_answered() {
             self.question_answered(&question, &answer);
         }
-        for decision in std::mem::take(&mut self.state.waiting.decided) {
+        for decision in self.state.waiting.take_decided() {
             pending_permissions.retain(|id| *id != decision.permission_id);
             self.permission_decided(decision);
         }
@@ -102,7 +112,7 @@ impl Transition<'_, '_> {
     /// Closes every open call: with the outcome that is recorded with its effect, otherwise as
     /// interrupted. None of them is running any more.
     pub(crate) fn interrupt_calls(&mut self) {
-        let mut recorded = std::mem::take(&mut self.state.recorded_outcomes.0);
+        let mut recorded = self.state.recorded_outcomes.take();
         let Some(calls) = self.state.calls_mut() else {
             return;
         };
@@ -115,6 +125,6 @@ impl Transition<'_, '_> {
                 .ok_or_else(call_interrupted);
             self.close_call(&call, result);
         }
-        self.state.phase = Phase::Halted;
+        self.state.halt();
     }
 }
