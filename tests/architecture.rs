@@ -126,6 +126,8 @@ const DECIDING: [&str; 31] = [
 /// Folder of the run state machine. Its files are pure as well.
 const MACHINE: &str = "actors/src/run/machine";
 
+#[path = "architecture/event_consumers.rs"]
+mod event_consumers;
 #[path = "architecture/imports.rs"]
 mod imports;
 #[path = "architecture/locals.rs"]

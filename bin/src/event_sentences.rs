@@ -147,7 +147,10 @@ impl EventSentences {
             }
             Event::Context(event) => context(event)?,
             Event::Artifact(event) => artifact(event)?,
-            _ => return None,
+            Event::Hook(HookEvent::CallbackCompleted { .. })
+            | Event::Goal(GoalEvent::Updated { .. } | GoalEvent::Focused { .. })
+            | Event::Message(MessageEvent::Added { .. } | MessageEvent::HeadSwitched { .. })
+            | Event::Unknown { .. } => return None,
         })
     }
 
@@ -197,7 +200,16 @@ impl EventSentences {
             ModelEvent::FallbackEnded { model } => {
                 format!("model {} answers again", text::safe_line(model))
             }
-            _ => return None,
+            ModelEvent::ContextBuilt { .. }
+            | ModelEvent::Started { .. }
+            | ModelEvent::UsageCorrected { .. }
+            | ModelEvent::EffortAdjusted { .. }
+            | ModelEvent::ProviderDataRejected { .. }
+            | ModelEvent::CallsFoundInText { .. }
+            | ModelEvent::NamingStarted { .. }
+            | ModelEvent::NamingEnded { .. }
+            | ModelEvent::Completed { .. }
+            | ModelEvent::Failed { .. } => return None,
         })
     }
 
@@ -250,7 +262,9 @@ impl EventSentences {
             SubAgentEvent::QuestionAnswered { question_id } => {
                 format!("question {question_id} answered")
             }
-            _ => return None,
+            SubAgentEvent::Delivered { .. } | SubAgentEvent::CollaboratorUpdated { .. } => {
+                return None;
+            }
         })
     }
 }
@@ -310,7 +324,7 @@ fn tool(event: &ToolEvent) -> Option<String> {
             )
         }
         ToolEvent::McpServerFailed { error, .. } => format!("warning: {}", mcp_warning(error)),
-        _ => return None,
+        ToolEvent::Started { .. } | ToolEvent::Completed { .. } => return None,
     })
 }
 
@@ -398,7 +412,7 @@ fn artifact(event: &ArtifactEvent) -> Option<String> {
                 text::safe_line(&names.join(", "))
             )
         }
-        _ => return None,
+        ArtifactEvent::Flushed { .. } | ArtifactEvent::Deleted { .. } => return None,
     })
 }
 

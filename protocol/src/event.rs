@@ -33,31 +33,7 @@ use serde_json::value::RawValue;
 pub use sub_agent::SubAgentEvent;
 pub use tool::ToolEvent;
 
-use crate::{GoalEvent, RunId, SessionId, Timestamp, TraceId};
-
-/// Severity of an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Level {
-    /// Normal operation.
-    Info,
-    /// A problem that was handled.
-    Warn,
-    /// A failure.
-    Error,
-}
-
-impl Level {
-    /// Returns the name of the level in the store and the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Warn => "warn",
-            Self::Error => "error",
-        }
-    }
-}
+use crate::{GoalEvent, Level, RunId, SessionId, Timestamp, TraceId};
 
 /// An event of any noun.
 #[derive(Debug, Clone)]
@@ -104,11 +80,23 @@ macro_rules! by_noun {
         })*
 
         impl Event {
+            /// The kinds of each noun.
+            #[cfg(test)]
+            const KINDS: &[&[&str]] = &[$($type::KINDS),*];
+
             /// Returns the kind as clients see it.
             pub fn kind(&self) -> &str {
                 match self {
                     $(Self::$noun(event) => event.kind(),)*
                     Self::Unknown { kind, .. } => kind,
+                }
+            }
+
+            /// Returns the severity of the event.
+            pub fn level(&self) -> Level {
+                match self {
+                    $(Self::$noun(event) => event.level(),)*
+                    Self::Unknown { .. } => Level::Info,
                 }
             }
 
@@ -157,47 +145,7 @@ by_noun! {
 impl Event {
     /// Returns whether the event ends its run. Such an event is the last one of the run.
     pub fn is_terminal(&self) -> bool {
-        matches!(
-            self,
-            Self::Run(
-                RunEvent::Completed { .. } | RunEvent::Failed { .. } | RunEvent::Cancelled { .. }
-            )
-        )
-    }
-
-    /// Returns the severity of the event.
-    pub fn level(&self) -> Level {
-        match self {
-            Self::Run(RunEvent::Failed { .. } | RunEvent::CancelTimeout { .. })
-            | Self::Budget(BudgetEvent::Exceeded { .. })
-            | Self::Model(ModelEvent::Failed { .. }) => Level::Error,
-            Self::Run(
-                RunEvent::ActorRestarted { .. }
-                | RunEvent::Recovered { .. }
-                | RunEvent::Cancelled { .. }
-                | RunEvent::Stuck { .. }
-                | RunEvent::Ending { .. },
-            )
-            | Self::Budget(BudgetEvent::Warning { .. })
-            | Self::Context(ContextEvent::CompactionFailed { .. })
-            | Self::Model(
-                ModelEvent::Retrying { .. }
-                | ModelEvent::Fallback { .. }
-                | ModelEvent::ProviderDataRejected { .. }
-                | ModelEvent::CallsFoundInText { .. },
-            )
-            | Self::Hook(
-                HookEvent::Denied { .. }
-                | HookEvent::Failed { .. }
-                | HookEvent::CallbackFailed { .. },
-            )
-            | Self::Tool(
-                ToolEvent::Failed { .. }
-                | ToolEvent::Denied { .. }
-                | ToolEvent::McpServerFailed { .. },
-            ) => Level::Warn,
-            _ => Level::Info,
-        }
+        matches!(self, Self::Run(event) if event.is_terminal())
     }
 }
 
@@ -437,19 +385,7 @@ mod tests {
 
     #[test]
     fn event_kinds_are_unique() {
-        let all = [
-            RunEvent::KINDS,
-            MessageEvent::KINDS,
-            ModelEvent::KINDS,
-            ToolEvent::KINDS,
-            PermissionEvent::KINDS,
-            HookEvent::KINDS,
-            GoalEvent::KINDS,
-            SubAgentEvent::KINDS,
-            ArtifactEvent::KINDS,
-            ContextEvent::KINDS,
-        ]
-        .concat();
+        let all = Event::KINDS.concat();
         assert_eq!(
             all.iter().collect::<std::collections::HashSet<_>>().len(),
             all.len()

@@ -22,6 +22,7 @@ mod file_change;
 mod goal;
 mod id;
 mod keyed_request;
+mod level;
 mod message;
 #[cfg(feature = "openapi")]
 mod openapi;
@@ -63,8 +64,8 @@ pub use effort::Effort;
 pub use error::{ErrorCode, ErrorInfo};
 pub use event::{
     AnswerCheck, ArtifactEvent, BudgetEvent, ContextEvent, Delta, EndedModelCall, Event,
-    EventDraft, EventRecord, HookEvent, Level, MemoryEvent, MessageEvent, ModelEvent,
-    PermissionEvent, RunEvent, SubAgentEvent, ToolEvent,
+    EventDraft, EventRecord, HookEvent, MemoryEvent, MessageEvent, ModelEvent, PermissionEvent,
+    RunEvent, SubAgentEvent, ToolEvent,
 };
 pub use experience::{Experience, Metrics, Tags};
 pub use file_change::{FileChange, PreviousContent};
@@ -76,6 +77,7 @@ pub use id::{
     ArtifactId, ExperienceId, GoalId, IdError, PermissionId, QuestionId, RunId, SessionId, TraceId,
 };
 pub use keyed_request::{KeyedRequest, RequestAnswer, RequestKey, RequestSubject};
+pub use level::Level;
 pub use message::{Covers, Message, MessageOrigin, Role, ToolCall};
 pub use permission::{
     AccessRequest, ChainLink, Decision, Permission, PermissionDecision, PermissionMode,

@@ -28,7 +28,7 @@ events! {
             cost: Option<Usd>,
         },
         /// The compaction failed. The conversation is unchanged.
-        CompactionFailed = "compaction_failed" {
+        CompactionFailed = "compaction_failed" [Warn] {
             /// Why it failed.
             error: ErrorInfo,
             /// Usage of the attempt, if known.

@@ -19,56 +19,103 @@ impl Event {
     /// Returns the model call that ends with this event. A new attempt of a turn ends the one before
     /// it.
     pub fn ended_model_call(&self) -> Option<EndedModelCall<'_>> {
-        let kind = match self {
-            Self::Model(
-                ModelEvent::Started { .. }
-                | ModelEvent::Retrying { .. }
-                | ModelEvent::Fallback { .. }
-                | ModelEvent::Completed { .. }
-                | ModelEvent::Failed { .. },
-            ) => ModelCallKind::Turn,
-            Self::Model(ModelEvent::NamingEnded { .. }) => ModelCallKind::Naming,
-            Self::Context(
-                ContextEvent::CompactionCompleted { .. } | ContextEvent::CompactionFailed { .. },
-            ) => ModelCallKind::Summary,
-            Self::Memory(MemoryEvent::ReflectionEnded { .. }) => ModelCallKind::Reflection,
-            Self::Memory(MemoryEvent::Injected { .. }) => ModelCallKind::Recall,
-            _ => return None,
-        };
-        let error = match self {
-            Self::Model(ModelEvent::Retrying { error, .. } | ModelEvent::Failed { error, .. })
-            | Self::Context(ContextEvent::CompactionFailed { error, .. }) => Some(error),
-            Self::Model(ModelEvent::NamingEnded { error, .. })
-            | Self::Memory(
-                MemoryEvent::ReflectionEnded { error, .. } | MemoryEvent::Injected { error, .. },
-            ) => error.as_deref(),
-            _ => None,
-        };
-        let (usage, cost) = match self {
-            Self::Model(ModelEvent::Completed { usage, cost, .. })
-            | Self::Context(ContextEvent::CompactionCompleted { usage, cost, .. }) => {
-                (Some(usage), *cost)
-            }
-            Self::Model(
-                ModelEvent::Retrying { usage, cost, .. }
-                | ModelEvent::Fallback { usage, cost, .. }
-                | ModelEvent::Failed { usage, cost, .. }
-                | ModelEvent::NamingEnded { usage, cost, .. },
-            )
-            | Self::Context(ContextEvent::CompactionFailed { usage, cost, .. })
-            | Self::Memory(
-                MemoryEvent::ReflectionEnded { usage, cost, .. }
-                | MemoryEvent::Injected { usage, cost, .. },
-            ) => (usage.as_ref(), *cost),
-            _ => (None, None),
-        };
+        match self {
+            Self::Model(event) => ended_by_model_event(event),
+            Self::Context(event) => ended_by_context_event(event),
+            Self::Memory(event) => ended_by_memory_event(event),
+            Self::Run(_)
+            | Self::Message(_)
+            | Self::Tool(_)
+            | Self::Goal(_)
+            | Self::SubAgent(_)
+            | Self::Artifact(_)
+            | Self::Budget(_)
+            | Self::Permission(_)
+            | Self::Hook(_)
+            | Self::Unknown { .. } => None,
+        }
+    }
+}
+
+fn ended_by_model_event(event: &ModelEvent) -> Option<EndedModelCall<'_>> {
+    let ended = |kind, error, usage, cost| {
         Some(EndedModelCall {
             kind,
             error,
             usage,
             cost,
         })
+    };
+    match event {
+        ModelEvent::Started { .. } => ended(ModelCallKind::Turn, None, None, None),
+        ModelEvent::Completed { usage, cost, .. } => {
+            ended(ModelCallKind::Turn, None, Some(usage), *cost)
+        }
+        ModelEvent::Fallback { usage, cost, .. } => {
+            ended(ModelCallKind::Turn, None, usage.as_ref(), *cost)
+        }
+        ModelEvent::Retrying {
+            error, usage, cost, ..
+        }
+        | ModelEvent::Failed {
+            error, usage, cost, ..
+        } => ended(ModelCallKind::Turn, Some(error), usage.as_ref(), *cost),
+        ModelEvent::NamingEnded {
+            error, usage, cost, ..
+        } => {
+            let error = error.as_deref();
+            ended(ModelCallKind::Naming, error, usage.as_ref(), *cost)
+        }
+        ModelEvent::ContextBuilt { .. }
+        | ModelEvent::Waiting { .. }
+        | ModelEvent::UsageCorrected { .. }
+        | ModelEvent::EffortAdjusted { .. }
+        | ModelEvent::ProviderDataRejected { .. }
+        | ModelEvent::CallsFoundInText { .. }
+        | ModelEvent::FallbackEnded { .. }
+        | ModelEvent::NamingStarted { .. } => None,
     }
+}
+
+fn ended_by_context_event(event: &ContextEvent) -> Option<EndedModelCall<'_>> {
+    let kind = ModelCallKind::Summary;
+    match event {
+        ContextEvent::CompactionCompleted { usage, cost, .. } => Some(EndedModelCall {
+            kind,
+            error: None,
+            usage: Some(usage),
+            cost: *cost,
+        }),
+        ContextEvent::CompactionFailed { error, usage, cost } => Some(EndedModelCall {
+            kind,
+            error: Some(error),
+            usage: usage.as_ref(),
+            cost: *cost,
+        }),
+        ContextEvent::CompactionStarted { .. }
+        | ContextEvent::OldestOmitted { .. }
+        | ContextEvent::FilesOmitted { .. } => None,
+    }
+}
+
+fn ended_by_memory_event(event: &MemoryEvent) -> Option<EndedModelCall<'_>> {
+    let (kind, error, usage, cost) = match event {
+        MemoryEvent::Injected {
+            error, usage, cost, ..
+        } => (ModelCallKind::Recall, error, usage, cost),
+        MemoryEvent::ReflectionEnded {
+            error, usage, cost, ..
+        } => (ModelCallKind::Reflection, error, usage, cost),
+        MemoryEvent::Added { .. }
+        | MemoryEvent::ReflectionStarted { .. }
+        | MemoryEvent::Rated { .. } => return None,
+    };
+    Some(EndedModelCall {
+        kind,
+        error: error.as_deref(),
+        usage: usage.as_ref(),
+        cost: *cost,
+    })
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ events! {
             for_ms: u64,
         },
         /// An attempt failed and will be repeated.
-        Retrying = "model_retrying" {
+        Retrying = "model_retrying" [Warn] {
             /// Number of the failed attempt, from 1.
             attempt: u32,
             /// Why it failed.
@@ -102,13 +102,13 @@ events! {
         },
         /// The service rejected data that it had sent with earlier answers, such as signatures of
         /// its reasoning. The request was repeated without them; later requests omit them too.
-        ProviderDataRejected = "provider_data_rejected" {
+        ProviderDataRejected = "provider_data_rejected" [Warn] {
             /// Name of the model.
             model: String,
         },
         /// The server left calls of tools in the text of an answer, instead of returning them as
         /// calls. They are run like others.
-        CallsFoundInText = "calls_found_in_text" {
+        CallsFoundInText = "calls_found_in_text" [Warn] {
             /// Name of the model.
             model: String,
             /// How the calls are written: `hermes`, `qwen`, `mistral`, `deepseek` or `json`.
@@ -118,7 +118,7 @@ events! {
         },
         /// A fallback takes over from `from`. It also makes the next calls, until the cool-down of
         /// `from` ends. Text that was streamed before belongs to a discarded answer.
-        Fallback = "model_fallback" {
+        Fallback = "model_fallback" [Warn] {
             /// The model that cannot make the call: the name of the run's model, or of a fallback
             /// as it is configured.
             from: String,
@@ -190,7 +190,7 @@ events! {
             answer_check: Option<AnswerCheck>,
         },
         /// The call failed permanently or was interrupted.
-        Failed = "model_failed" {
+        Failed = "model_failed" [Error] {
             /// Why it failed.
             error: ErrorInfo,
             /// Usage that is charged for the call if its actual usage is unknown (BUD-1a).

@@ -50,14 +50,14 @@ events! {
     /// An outcome of a hook or a callback.
     HookEvent {
         /// A hook denied an operation.
-        Denied = "hook_denied" {
+        Denied = "hook_denied" [Warn] {
             /// Hook point, such as `PreToolUse`.
             event: String,
             /// Reason for the denial.
             reason: String,
         },
         /// A hook failed or timed out. The operation continued.
-        Failed = "hook_failed" {
+        Failed = "hook_failed" [Warn] {
             /// Hook point.
             event: String,
             /// Description of the error.
@@ -83,7 +83,7 @@ events! {
             error: Option<ErrorInfo>,
         },
         /// A callback of the program returned an error, panicked, or exceeded its time limit.
-        CallbackFailed = "callback_failed" {
+        CallbackFailed = "callback_failed" [Warn] {
             /// Name of the callback.
             callback: String,
             /// The step, as in `callback_completed`.

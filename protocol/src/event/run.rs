@@ -39,13 +39,13 @@ events! {
             from: String,
         },
         /// The run has made no progress for longer than `runtime.stuck_after_s` (RUN-7).
-        Stuck = "run_stuck" {
+        Stuck = "run_stuck" [Warn] {
             /// Time of the last progress.
             since: Timestamp,
         },
         /// Why the run fails, if no other event says it. `run_failed` follows when its sub-agents
         /// and its open work have ended.
-        Ending = "run_ending" {
+        Ending = "run_ending" [Warn] {
             /// Why the run fails, and what to do.
             error: ErrorInfo,
             /// End reason.
@@ -59,7 +59,7 @@ events! {
             stats: StatsPair,
         },
         /// The run ended without an answer.
-        Failed = "run_failed" {
+        Failed = "run_failed" [Error] {
             /// Why the run failed, and what to do.
             error: ErrorInfo,
             /// End reason.
@@ -68,7 +68,7 @@ events! {
             stats: StatsPair,
         },
         /// The run was ended by a cancel request.
-        Cancelled = "run_cancelled" {
+        Cancelled = "run_cancelled" [Warn] {
             /// Whether the run was still queued.
             #[serde(default, skip_serializing_if = "std::ops::Not::not")]
             queued: bool,
@@ -80,12 +80,12 @@ events! {
         /// A cancel request was stored.
         CancelRequested = "cancel_requested" {},
         /// The run did not end within the cancel timeout. Cleanup continues.
-        CancelTimeout = "cancel_timeout" {
+        CancelTimeout = "cancel_timeout" [Error] {
             /// Elapsed time, in milliseconds.
             after_ms: u64,
         },
         /// The run resumed in another process (DUR-3).
-        Recovered = "run_recovered" {
+        Recovered = "run_recovered" [Warn] {
             /// Number of tool calls that the model sees as interrupted, because their effect is
             /// unknown (DUR-4).
             healed_calls: u64,
@@ -104,7 +104,7 @@ events! {
             settings: Option<Box<RunSettings>>,
         },
         /// The actor of the run crashed and was restarted from the journal.
-        ActorRestarted = "actor_restarted" {
+        ActorRestarted = "actor_restarted" [Warn] {
             /// Kind of the actor.
             actor: String,
             /// Number of crashes within the restart window.
@@ -112,5 +112,15 @@ events! {
             /// Error or panic message of the crash.
             error: String,
         },
+    }
+}
+
+impl RunEvent {
+    /// Returns whether the event ends its run. Such an event is the last one of the run.
+    pub fn is_terminal(&self) -> bool {
+        matches!(
+            self,
+            Self::Completed { .. } | Self::Failed { .. } | Self::Cancelled { .. }
+        )
     }
 }

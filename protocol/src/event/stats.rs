@@ -76,7 +76,9 @@ impl Stats {
             MemoryEvent::ReflectionEnded { usage, cost, .. } => {
                 (u64::from(usage.is_some()), usage, cost)
             }
-            _ => return,
+            MemoryEvent::Added { .. }
+            | MemoryEvent::ReflectionStarted { .. }
+            | MemoryEvent::Rated { .. } => return,
         };
         if let Some(usage) = usage {
             self.add_usage(usage, *cost);
@@ -93,7 +95,10 @@ impl Stats {
             {
                 self.tool_calls = self.tool_calls.saturating_add(1);
             }
-            _ => {}
+            ToolEvent::Failed { .. }
+            | ToolEvent::Started { .. }
+            | ToolEvent::Denied { .. }
+            | ToolEvent::McpServerFailed { .. } => {}
         }
     }
 }

@@ -40,7 +40,7 @@ events! {
             file_change: Option<Box<FileChange>>,
         },
         /// The call failed.
-        Failed = "tool_failed" {
+        Failed = "tool_failed" [Warn] {
             /// Id of the call.
             tool_call_id: String,
             /// Name of the tool.
@@ -51,7 +51,7 @@ events! {
             error: ErrorInfo,
         },
         /// The call was denied. None of it was executed.
-        Denied = "tool_denied" {
+        Denied = "tool_denied" [Warn] {
             /// Id of the call.
             tool_call_id: String,
             /// Name of the tool.
@@ -75,7 +75,7 @@ events! {
         },
         /// A configured MCP server was not available when the run started. The run continues
         /// without the tools of that server.
-        McpServerFailed = "mcp_server_failed" {
+        McpServerFailed = "mcp_server_failed" [Warn] {
             /// Name of the server.
             server: String,
             /// Why the server was not available.

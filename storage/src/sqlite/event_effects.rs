@@ -74,22 +74,15 @@ impl EventRows<'_> {
             session,
             run,
         } = self;
-        match (&draft.event, run) {
-            (Event::Run(RunEvent::SessionForked { goal_tree, .. }), _) => {
-                change_goals(conn, trace, |tree| tree.restore(GoalTree::clone(goal_tree)))?;
+        match &draft.event {
+            Event::Run(event) => {
+                apply_run_event(conn, event, draft.ts, event_id, trace, run)?;
             }
-            (Event::Run(event), Some(run)) => {
-                if row_updates::starts_task_journal(event, run) {
-                    task_journals::begin(conn, run.key, event_id, goal_tree(conn, trace)?)?;
+            Event::Model(event) => {
+                if let Some(run) = run {
+                    row_updates::apply_model_event(event, run, trace);
                 }
-                row_updates::apply_run_event(event, draft.ts, run, trace);
-                if draft.event.is_terminal() {
-                    questions::withdraw(conn, run.key, draft.ts)?;
-                    permissions::withdraw(conn, run.key, draft.ts)?;
-                }
-            }
-            (Event::Model(event), Some(run)) => {
-                row_updates::apply_model_event(event, run, trace);
+                // The run that has made the call may have ended before it.
                 if let ModelEvent::NamingEnded {
                     name: Some(name), ..
                 } = event
@@ -97,52 +90,115 @@ impl EventRows<'_> {
                     traces::rename(conn, trace.key, session.key, name)?;
                 }
             }
-            // The run that has made the call ended before it.
-            (
-                Event::Model(ModelEvent::NamingEnded {
-                    name: Some(name), ..
-                }),
-                None,
-            ) => {
-                traces::rename(conn, trace.key, session.key, name)?;
+            Event::Tool(event) => {
+                if let Some(run) = run {
+                    row_updates::apply_tool_event(event, run, trace);
+                }
             }
-            (Event::Tool(event), Some(run)) => row_updates::apply_tool_event(event, run, trace),
-            (Event::Context(event), Some(run)) => {
-                row_updates::apply_context_event(event, run, trace)
+            Event::Context(event) => {
+                if let Some(run) = run {
+                    row_updates::apply_context_event(event, run, trace);
+                }
             }
-            (Event::Memory(event), Some(run)) => row_updates::apply_memory_event(event, run, trace),
-            (Event::Goal(event), _) => change_goals(conn, trace, |tree| tree.apply(event))?,
-            (Event::Message(event), _) => move_head(conn, event, trace)?,
-            (Event::Permission(PermissionEvent::ModeChanged { mode }), Some(run))
-                if !run.status.is_terminal() =>
+            Event::Memory(event) => {
+                if let Some(run) = run {
+                    row_updates::apply_memory_event(event, run, trace);
+                }
+            }
+            Event::Goal(event) => change_goals(conn, trace, |tree| tree.apply(event))?,
+            Event::Message(event) => move_head(conn, event, trace)?,
+            Event::Permission(event) => apply_permission_event(conn, event, run)?,
+            Event::SubAgent(event) => {
+                apply_sub_agent_event(conn, event, draft.ts, trace, session, run)?;
+            }
+            // Versions are separate writes.
+            Event::Artifact(_) => {}
+            Event::Budget(_) | Event::Hook(_) | Event::Unknown { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+fn apply_run_event(
+    conn: &Connection,
+    event: &RunEvent,
+    at: Timestamp,
+    event_id: u64,
+    trace: &mut TraceRow,
+    run: Option<&mut RunRow>,
+) -> Result<(), WriteError> {
+    if let RunEvent::SessionForked { goal_tree, .. } = event {
+        change_goals(conn, trace, |tree| tree.restore(GoalTree::clone(goal_tree)))?;
+        return Ok(());
+    }
+    let Some(run) = run else {
+        return Ok(());
+    };
+    if row_updates::starts_task_journal(event, run) {
+        task_journals::begin(conn, run.key, event_id, goal_tree(conn, trace)?)?;
+    }
+    row_updates::apply_run_event(event, at, run, trace);
+    if event.is_terminal() {
+        questions::withdraw(conn, run.key, at)?;
+        permissions::withdraw(conn, run.key, at)?;
+    }
+    Ok(())
+}
+
+/// Sets the permission mode of a run that has not ended. Requests and decisions are separate writes.
+fn apply_permission_event(
+    conn: &Connection,
+    event: &PermissionEvent,
+    run: Option<&mut RunRow>,
+) -> Result<(), WriteError> {
+    match event {
+        PermissionEvent::ModeChanged { mode } => {
+            if let Some(run) = run
+                && !run.status.is_terminal()
             {
                 runs::set_permission_mode(conn, run.key, *mode)?;
             }
-            (Event::SubAgent(SubAgentEvent::CollaboratorUpdated { collaborator }), _) => {
-                collaborators::save(conn, trace.key, collaborator)?;
-            }
-            (
-                Event::SubAgent(SubAgentEvent::QuestionAsked {
-                    question_id,
-                    question,
-                    to,
-                    ..
-                }),
-                Some(run),
-            ) => {
+        }
+        PermissionEvent::Requested { .. } | PermissionEvent::Decided { .. } => {}
+    }
+    Ok(())
+}
+
+/// Saves a question or a collaborator. Results of sub-agents are separate writes.
+fn apply_sub_agent_event(
+    conn: &Connection,
+    event: &SubAgentEvent,
+    at: Timestamp,
+    trace: &TraceRow,
+    session: &SessionRow,
+    run: Option<&mut RunRow>,
+) -> Result<(), WriteError> {
+    match event {
+        SubAgentEvent::CollaboratorUpdated { collaborator } => {
+            collaborators::save(conn, trace.key, collaborator)?;
+        }
+        SubAgentEvent::QuestionAsked {
+            question_id,
+            question,
+            to,
+            ..
+        } => {
+            if let Some(run) = run {
                 let new_question = questions::NewQuestion {
                     id: question_id,
                     question,
                     to: to.as_deref(),
-                    at: draft.ts,
+                    at,
                 };
                 questions::insert(conn, run.key, session.key, &new_question)?;
             }
-            // The other events change no rows: messages, results and versions are separate writes.
-            _ => {}
         }
-        Ok(())
+        SubAgentEvent::Started { .. }
+        | SubAgentEvent::Completed { .. }
+        | SubAgentEvent::Delivered { .. }
+        | SubAgentEvent::QuestionAnswered { .. } => {}
     }
+    Ok(())
 }
 
 fn change_goals(

@@ -240,6 +240,7 @@ macro_rules! jobs {
 
         /// The states of the jobs.
         #[derive(Debug, Default)]
+        #[allow(dead_code, reason = "some jobs have no state")]
         pub(crate) struct JobStates {
             $($module: <$module::$request as Job>::State,)*
         }

@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 use soong_model::is_refusal;
 use soong_protocol::{
-    EndReason, ErrorCode, Event, GoalChanges, GoalEvent, GoalTree, Message, MessageEvent,
-    MessageOrigin, ModelEvent, Role, RunEvent, RunStatus, Stats, Timestamp, ToolEvent,
+    EndReason, ErrorCode, Event, GoalEvent, GoalTree, Message, MessageEvent, MessageOrigin,
+    ModelEvent, Role, RunEvent, RunStatus, Stats, Timestamp, ToolEvent,
 };
 
 use crate::run::machine::{
@@ -58,9 +58,6 @@ impl RunState {
             self.clock.idle_ms += at.millis_since(last);
         }
         self.clock.last_event_at = Some(at);
-        if let Event::Tool(event) = event {
-            self.usage.own.add_tool_event(event);
-        }
         self.open_model_calls.apply(event);
         self.usage.track_lost_calls(event);
         self.apply_to_jobs(event);
@@ -69,18 +66,32 @@ impl RunState {
             Event::Model(event) => self.apply_model(event),
             Event::Budget(event) => self.apply_budget(event),
             Event::Permission(event) => self.apply_permission(event),
-            Event::Tool(
-                ToolEvent::Failed { tool_call_id, .. } | ToolEvent::Denied { tool_call_id, .. },
-            ) => {
+            Event::Tool(event) => self.apply_tool(event),
+            Event::Context(event) => self.apply_context(event),
+            Event::Memory(event) => self.usage.own.add_memory_event(event),
+            Event::Goal(event) => self.apply_goal(event),
+            Event::Message(event) => self.apply_message_event(event),
+            Event::SubAgent(event) => self.apply_sub_agent(event),
+            Event::Hook(event) => self.apply_hook(event),
+            // Only jobs use these events.
+            Event::Artifact(_) => {}
+            Event::Unknown { .. } => {}
+        }
+    }
+
+    fn apply_tool(&mut self, event: &ToolEvent) {
+        self.usage.own.add_tool_event(event);
+        match event {
+            ToolEvent::Failed { tool_call_id, .. } | ToolEvent::Denied { tool_call_id, .. } => {
                 if let Some(calls) = self.calls_mut() {
                     calls.close(tool_call_id, true);
                 }
             }
-            Event::Tool(ToolEvent::Completed {
+            ToolEvent::Completed {
                 tool_call_id,
                 artifact_ref,
                 ..
-            }) => {
+            } => {
                 if let Some(calls) = self.calls_mut() {
                     calls.close(tool_call_id, false);
                 }
@@ -90,35 +101,34 @@ impl RunState {
                     self.artifacts.push(reference.clone());
                 }
             }
-            Event::Context(event) => self.apply_context(event),
-            Event::Memory(event) => self.usage.own.add_memory_event(event),
-            Event::Goal(event) => {
-                self.goals.apply(event);
-                if let GoalEvent::Updated {
-                    goal_id,
-                    changes:
-                        GoalChanges {
-                            summary: Some(_), ..
-                        },
-                    ..
-                } = event
-                {
-                    self.goal_summarized(goal_id);
-                }
-            }
-            Event::Message(MessageEvent::Rewind {
+            ToolEvent::Started { .. } | ToolEvent::McpServerFailed { .. } => {}
+        }
+    }
+
+    fn apply_goal(&mut self, event: &GoalEvent) {
+        self.goals.apply(event);
+        match event {
+            GoalEvent::Updated {
+                goal_id, changes, ..
+            } if changes.summary.is_some() => self.goal_summarized(goal_id),
+            GoalEvent::Updated { .. } | GoalEvent::Added { .. } | GoalEvent::Focused { .. } => {}
+        }
+    }
+
+    fn apply_message_event(&mut self, event: &MessageEvent) {
+        match event {
+            MessageEvent::Rewind {
                 head_sequence,
                 goal_tree,
                 collaborators,
                 ..
-            }) => {
+            } => {
                 self.conversation.head = Some(*head_sequence);
                 self.goals.restore(GoalTree::clone(goal_tree));
                 self.replace_collaborators(collaborators.as_deref());
             }
-            Event::SubAgent(event) => self.apply_sub_agent(event),
-            Event::Hook(event) => self.apply_hook(event),
-            _ => {}
+            // The message itself is applied. The head is switched only while no run is live.
+            MessageEvent::Added { .. } | MessageEvent::HeadSwitched { .. } => {}
         }
     }
 
@@ -278,7 +288,12 @@ impl RunState {
                 });
                 self.phase = Phase::Ended(RunStatus::Cancelled);
             }
-            _ => {}
+            RunEvent::Dequeued { .. }
+            | RunEvent::Stuck { .. }
+            | RunEvent::CancelTimeout { .. }
+            | RunEvent::Recovered { .. }
+            | RunEvent::SessionForked { .. }
+            | RunEvent::ActorRestarted { .. } => {}
         }
     }
 

@@ -78,7 +78,18 @@ impl LostCalls {
                     is_excused: lost_process,
                 });
             }
-            _ => {}
+            ModelEvent::Retrying { .. }
+            | ModelEvent::Waiting { .. }
+            | ModelEvent::UsageCorrected { .. }
+            | ModelEvent::EffortAdjusted { .. }
+            | ModelEvent::ProviderDataRejected { .. }
+            | ModelEvent::CallsFoundInText { .. }
+            | ModelEvent::Fallback { .. }
+            | ModelEvent::FallbackEnded { .. }
+            | ModelEvent::NamingStarted { .. }
+            | ModelEvent::NamingEnded { .. }
+            | ModelEvent::Completed { .. }
+            | ModelEvent::Failed { .. } => {}
         }
     }
 }
