@@ -43,6 +43,79 @@ pub(crate) enum Authorization {
     Denied(ErrorInfo),
 }
 
+/// Facts about a call that requires permission and was not approved before.
+#[derive(Debug, Clone)]
+struct Facts {
+    /// What the deny rules and the grants say.
+    verdict: CommandVerdict,
+    /// What the network policy says. `Ask` for a call that it does not cover.
+    network: NetworkPolicy,
+    is_allowed_by_mode: bool,
+    /// Why a command that is to run without a sandbox has none: the machine cannot confine it.
+    why_unconfined: Option<String>,
+    has_approver: bool,
+}
+
+/// What happens with a call that requires permission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Decision {
+    Allowed,
+    DeniedByRule,
+    DeniedByNetworkPolicy,
+    LacksConfinement,
+    LacksApprover,
+    NeedsApproval,
+}
+
+/// A rule: whether it applies, and what it decides.
+type Rule = (fn(&Facts) -> bool, Decision);
+
+/// The rules for a call that requires permission, in order: the first that applies decides. If none
+/// does, the call needs approval.
+const RULES: [Rule; 7] = [
+    (is_denied, Decision::DeniedByRule),
+    (is_granted, Decision::Allowed),
+    (is_allowed_on_network, Decision::Allowed),
+    (is_denied_on_network, Decision::DeniedByNetworkPolicy),
+    (is_allowed_by_mode, Decision::Allowed),
+    (lacks_confinement, Decision::LacksConfinement),
+    (lacks_approver, Decision::LacksApprover),
+];
+
+fn is_denied(facts: &Facts) -> bool {
+    facts.verdict == CommandVerdict::Deny
+}
+
+fn is_granted(facts: &Facts) -> bool {
+    facts.verdict == CommandVerdict::Allow
+}
+
+fn is_allowed_on_network(facts: &Facts) -> bool {
+    facts.network == NetworkPolicy::Allow
+}
+
+fn is_denied_on_network(facts: &Facts) -> bool {
+    facts.network == NetworkPolicy::Deny
+}
+
+/// A command for which a deny rule cannot be checked is not allowed by a mode.
+fn is_allowed_by_mode(facts: &Facts) -> bool {
+    facts.is_allowed_by_mode && facts.verdict == CommandVerdict::Ask
+}
+
+fn lacks_confinement(facts: &Facts) -> bool {
+    facts.why_unconfined.is_some()
+}
+
+fn lacks_approver(facts: &Facts) -> bool {
+    !facts.has_approver
+}
+
+fn decide(facts: &Facts) -> Decision {
+    let rule = RULES.iter().find(|(applies, _)| applies(facts));
+    rule.map_or(Decision::NeedsApproval, |(_, decision)| *decision)
+}
+
 /// Authorizes the tool calls of a runtime.
 pub(crate) struct Authorizer {
     pub(crate) permissions: Arc<Permissions>,
@@ -114,35 +187,40 @@ impl Authorizer {
             name,
             &access,
         );
-        match self.network_policy(&call.request.spec, &access) {
-            _ if verdict == CommandVerdict::Deny => return Err(denied_tool(name)),
-            _ if verdict == CommandVerdict::Allow => {
-                return Ok(Authorization::Allowed(Some(access)));
+        let facts = Facts {
+            verdict,
+            network: self.network_policy(&call.request.spec, &access),
+            is_allowed_by_mode: self.permissions.mode_allows(
+                &spec.identity.session_id,
+                mode,
+                &context.project_dir,
+                name,
+                &access,
+            ),
+            why_unconfined: match (&access.scope, confinement()) {
+                (Scope::Unconfined, Confinement::None { why }) => Some(why),
+                _ => None,
+            },
+            has_approver: self.permissions.has_approver(&spec.settings),
+        };
+        match decide(&facts) {
+            Decision::Allowed => return Ok(Authorization::Allowed(Some(access))),
+            Decision::DeniedByRule => return Err(denied_tool(name)),
+            Decision::DeniedByNetworkPolicy => return Err(network_denied(name)),
+            Decision::LacksConfinement => {
+                let why = facts.why_unconfined.as_deref().unwrap_or_default();
+                return Err(unconfined(name, &access, why));
             }
-            NetworkPolicy::Allow => return Ok(Authorization::Allowed(Some(access))),
-            NetworkPolicy::Deny => return Err(network_denied(name)),
-            NetworkPolicy::Ask => {}
-        }
-        // A command for which a deny rule cannot be checked is not allowed by a mode.
-        let session_id = &spec.identity.session_id;
-        if verdict == CommandVerdict::Ask
-            && self
-                .permissions
-                .mode_allows(session_id, mode, &context.project_dir, name, &access)
-        {
-            return Ok(Authorization::Allowed(Some(access)));
-        }
-        if let (Scope::Unconfined, Confinement::None { why }) = (&access.scope, confinement()) {
-            return Err(unconfined(name, &access, &why));
-        }
-        if !self.permissions.has_approver(&spec.settings) {
-            // No grant helps if a deny rule cannot be checked.
-            let allow = if verdict == CommandVerdict::AskUncheckable {
-                Vec::new()
-            } else {
-                exact_grants(name, &access)
-            };
-            return Err(no_approver(name, &access, allow, &self.redactor));
+            Decision::LacksApprover => {
+                // No grant helps if a deny rule cannot be checked.
+                let allow = if verdict == CommandVerdict::AskUncheckable {
+                    Vec::new()
+                } else {
+                    exact_grants(name, &access)
+                };
+                return Err(no_approver(name, &access, allow, &self.redactor));
+            }
+            Decision::NeedsApproval => {}
         }
         let diff = self.preview(spec, tool, context, &call.arguments).await;
         let permission = self.permission_request(spec, call, access, diff).await?;
@@ -375,4 +453,62 @@ fn chain(reader: &dyn Reader, run: &soong_protocol::RunId) -> Result<Vec<ChainLi
     }
     links.reverse();
     Ok(links)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_rule_that_applies_decides() {
+        let denied = Facts {
+            verdict: CommandVerdict::Deny,
+            network: NetworkPolicy::Allow,
+            is_allowed_by_mode: true,
+            why_unconfined: Some("no kernel support".to_owned()),
+            has_approver: false,
+        };
+        let granted = Facts {
+            verdict: CommandVerdict::Allow,
+            network: NetworkPolicy::Deny,
+            ..denied.clone()
+        };
+        let allowed_on_network = Facts {
+            verdict: CommandVerdict::AskUncheckable,
+            ..denied.clone()
+        };
+        let denied_on_network = Facts {
+            network: NetworkPolicy::Deny,
+            verdict: CommandVerdict::Ask,
+            ..denied.clone()
+        };
+        let allowed_by_mode = Facts {
+            network: NetworkPolicy::Ask,
+            ..denied_on_network.clone()
+        };
+        let uncheckable = Facts {
+            verdict: CommandVerdict::AskUncheckable,
+            ..allowed_by_mode.clone()
+        };
+        let without_approver = Facts {
+            why_unconfined: None,
+            ..uncheckable.clone()
+        };
+        let with_approver = Facts {
+            has_approver: true,
+            ..without_approver.clone()
+        };
+        for (facts, decision) in [
+            (denied, Decision::DeniedByRule),
+            (granted, Decision::Allowed),
+            (allowed_on_network, Decision::Allowed),
+            (denied_on_network, Decision::DeniedByNetworkPolicy),
+            (allowed_by_mode, Decision::Allowed),
+            (uncheckable, Decision::LacksConfinement),
+            (without_approver, Decision::LacksApprover),
+            (with_approver, Decision::NeedsApproval),
+        ] {
+            assert_eq!(decide(&facts), decision, "{facts:?}");
+        }
+    }
 }
