@@ -16,6 +16,7 @@ const FAULTS_VARIABLE: &str = "SOONG_FAULTS";
 
 /// Hook that is called at each fault point of a run with the id of the run. It may panic to crash
 /// the run's actor.
+#[allow(unreachable_pub, reason = "it is exported with the feature `testing`")]
 pub type FaultHook = Arc<dyn Fn(&RunId, FaultPoint) + Send + Sync>;
 
 /// Hook that is called after each comparison of a run, with its id and with the fields in which the

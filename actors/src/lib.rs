@@ -87,8 +87,7 @@ pub use actor_tree::{
 pub use backup::{BackupReport, MissingFile, backup};
 pub use events::{EventStream, LiveDelta, StreamItem, UnrecordedRun};
 #[cfg(any(test, feature = "testing"))]
-pub use fault::DifferenceHook;
-pub use fault::FaultHook;
+pub use fault::{DifferenceHook, FaultHook};
 pub use home_file::HomeFileError;
 pub use hook::{HookCount, count_hooks};
 pub use metrics::{GatewayMetrics, Metrics, SubscriberMetrics};

@@ -11,6 +11,7 @@
 mod body;
 #[cfg(any(feature = "s3", feature = "gcs"))]
 mod cloud;
+#[cfg(any(test, feature = "testing"))]
 pub mod contract;
 mod files;
 mod location;

@@ -5,6 +5,7 @@
 //! `soong_protocol`. Nothing in this crate depends on an actor.
 
 pub mod blob;
+#[cfg(any(test, feature = "testing"))]
 pub mod contract;
 pub mod disk;
 pub mod fault;

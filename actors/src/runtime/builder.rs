@@ -14,10 +14,10 @@ use soong_tool::Tool;
 
 use super::recovery::RecoveryPolicy;
 #[cfg(any(test, feature = "testing"))]
-use crate::fault::DifferenceHook;
+use crate::fault::{DifferenceHook, FaultHook};
 use crate::{
     callback::Callback,
-    fault::{FaultHook, Faults, plan_from_env},
+    fault::{Faults, plan_from_env},
     permission::{ApprovalDecision, Approver, HandlerFn, PermissionHandler},
     task_journal::TaskPlace,
 };
@@ -258,6 +258,7 @@ impl RuntimeBuilder {
     }
 
     /// Calls `hook` at every fault point of every run. The hook may panic to crash the run's actor.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn fault_hook(mut self, hook: FaultHook) -> Self {
         self.faults.program.hook = Some(hook);
@@ -275,6 +276,7 @@ impl RuntimeBuilder {
     }
 
     /// Injects faults according to `plan`, in runs, commits and artifact bytes.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn faults(mut self, plan: FaultPlan) -> Self {
         self.faults.program.plan = Some(plan);
@@ -305,6 +307,7 @@ impl RuntimeBuilder {
     }
 
     /// Wraps the store that the journal writes to, for example to inject failures.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn wrap_store(
         mut self,
