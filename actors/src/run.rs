@@ -10,7 +10,7 @@
 //! 3. The turn opens in [`turn`](machine::turn): the prompt is built, with the results of children
 //!    that a program asked to have delivered. If the prompt is too long, a summary is requested
 //!    first. The step contains `context_built`, `model_started` and the effect
-//!    [`ModelEffect::Call`](machine::effect::ModelEffect::Call).
+//!    [`CallModel`](machine::effect::Effect::CallModel).
 //! 4. The actor appends the rows to the journal. One append is in flight at a time; inputs that
 //!    arrive meanwhile wait for the next step. Effects start once the append is durable
 //!    ([`effects`](actor::effects), DUR-1).
@@ -44,6 +44,7 @@
 mod actor;
 mod approvals;
 mod clock;
+mod core;
 mod debug_artifacts;
 #[cfg(doc)]
 mod internals;
@@ -58,6 +59,7 @@ mod tasks;
 
 pub(crate) use actor::{RunServices, passivation::watch as watch_for_idle_runs};
 pub(crate) use approvals::{Approvals, PendingRow};
+pub(crate) use core::Core;
 pub(crate) use debug_artifacts::DebugArtifacts;
 pub use machine::outcome::RunOutcome;
 pub(crate) use machine::{

@@ -112,14 +112,15 @@ impl Drop for Inner {
     /// Closes the runtime in the background if it is dropped without a call of `close` (RT-1).
     fn drop(&mut self) {
         let services = &self.services;
-        services.lifetime.closing().cancel();
+        services.core.lifetime.closing().cancel();
         self.root.stop(None);
-        for run in services.runs.all() {
+        for run in services.core.runs.all() {
             services
+                .core
                 .runs
                 .deregister(&run, RunPhase::Interrupted(closing()));
         }
-        services.bus.close();
+        services.core.bus.close();
         let take = |slot: &mut Option<_>| slot.take();
         let threads = take(
             self.threads
@@ -132,7 +133,7 @@ impl Drop for Inner {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(threads) = threads {
-            let journal = services.journal.clone();
+            let journal = services.core.journal.clone();
             // The home stays locked until the last commit is on disk.
             std::thread::spawn(move || {
                 journal.close_blocking(threads);
@@ -154,14 +155,14 @@ impl Runtime {
     /// `run_not_found`; `interrupted` if the run has not ended and this runtime does not execute
     /// it: resume its session with [`Sessions::resume`]; `closing` if the runtime closes first.
     pub async fn wait(&self, id: &RunId) -> Result<Arc<RunOutcome>, ErrorInfo> {
-        if let Some(entry) = self.inner.services.runs.get(id) {
+        if let Some(entry) = self.inner.services.core.runs.get(id) {
             return entry.wait_outcome().await;
         }
         if let Some(outcome) = self.traces().outcome(id).await? {
             return Ok(Arc::new(outcome));
         }
         // The run may have been resumed in the meantime.
-        if let Some(entry) = self.inner.services.runs.get(id) {
+        if let Some(entry) = self.inner.services.core.runs.get(id) {
             return entry.wait_outcome().await;
         }
         Err(if self.info().is_closing() {
@@ -195,7 +196,7 @@ impl Runtime {
     /// were created.
     pub fn runs(&self, filter: RunFilter) -> Vec<RunHandle> {
         let services = &self.inner.services;
-        let mut runs = services.runs.select(|run| filter.includes(run));
+        let mut runs = services.core.runs.select(|run| filter.includes(run));
         // Ids are ordered by creation time.
         runs.sort_by(|one, other| one.identity.run_id.cmp(&other.identity.run_id));
         runs.into_iter()
@@ -287,8 +288,8 @@ impl Runtime {
     fn stream(&self, scope: Scope, since: u64) -> EventStream {
         let services = &self.inner.services;
         EventStream::open(
-            Arc::clone(&services.bus),
-            services.reader.clone(),
+            Arc::clone(&services.core.bus),
+            services.core.reader.clone(),
             scope,
             since,
         )
@@ -339,25 +340,26 @@ async fn close(
     threads: Option<JournalTasks>,
     lock: Option<HomeLock>,
 ) {
-    let limit = Duration::from_millis(services.config.runtime.close_timeout_ms);
-    services.lifetime.closing().cancel();
+    let limit = Duration::from_millis(services.core.config.runtime.close_timeout_ms);
+    services.core.lifetime.closing().cancel();
     let _ = root.stop_and_wait(None, Some(limit)).await;
-    for run in services.runs.all() {
+    for run in services.core.runs.all() {
         let (before, _) = run.address.renew_tasks();
         let _ = tokio::time::timeout(limit, before.wait()).await;
         services
+            .core
             .runs
             .deregister(&run, RunPhase::Interrupted(closing()));
     }
     services.sessions.clear();
-    services.runs.unlink_all();
-    services.lifetime.tasks().close();
-    let _ = tokio::time::timeout(limit, services.lifetime.tasks().wait()).await;
+    services.core.runs.unlink_all();
+    services.core.lifetime.tasks().close();
+    let _ = tokio::time::timeout(limit, services.core.lifetime.tasks().wait()).await;
     services.actor_tree.clear();
     if let Some(threads) = threads {
-        services.journal.close(threads).await;
+        services.core.journal.close(threads).await;
     }
-    services.bus.close();
+    services.core.bus.close();
     drop(lock);
     tracing::info!(home = %services.home.display(), "home closed");
 }

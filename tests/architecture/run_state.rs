@@ -20,7 +20,7 @@ impl Assignments {
             is_of_state: false,
             lines: Vec::new(),
         };
-        let file = syn::parse_file(text).expect("the file is Rust");
+        let file = syn::parse_file(text).unwrap();
         assignments.visit_file(&file);
         assignments.lines
     }

@@ -36,6 +36,11 @@ impl ArtifactHandle {
         Self::new(&self.store, tasks)
     }
 
+    /// Returns the store. A change that is requested there ends with the caller's future.
+    pub(crate) fn store(&self) -> &Arc<ArtifactStore> {
+        &self.store
+    }
+
     /// Returns the part of the store that reads.
     pub(crate) fn reader(&self) -> &ArtifactReader {
         &self.store.reader

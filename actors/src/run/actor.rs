@@ -26,13 +26,12 @@ use soong_storage::{
 use state::RunActorState;
 
 use crate::{
-    actor_base::{Lifetime, Mailbox},
-    artifact::ArtifactHandle,
+    actor_base::Mailbox,
     clock::now,
     fault::Faults,
-    journal::JournalHandle,
     run::{
         approvals::Approvals,
+        core::Core,
         debug_artifacts::DebugArtifacts,
         machine::{
             RunState,
@@ -45,7 +44,6 @@ use crate::{
         },
         message::{LoadedRun, RunMsg, RunStart, SubAgentMsg},
         registry::{
-            RunRegistry,
             entry::{RunEntry, RunPhase},
             view,
         },
@@ -57,17 +55,14 @@ use crate::{
 
 /// The handles that the actors of runs use.
 pub(crate) struct RunServices {
-    pub(crate) runs: Arc<RunRegistry>,
+    pub(crate) core: Arc<Core>,
     pub(crate) tasks: Arc<TaskServices>,
-    pub(crate) journal: JournalHandle,
-    pub(crate) artifacts: ArtifactHandle,
     pub(crate) task_journals: Arc<TaskJournals>,
     pub(crate) approvals: Arc<Approvals>,
     pub(crate) finalizer: Arc<Finalizer>,
     /// Stores the errors of actors that crashed; present if `runtime.debug_artifacts` is set.
     pub(crate) debug_artifacts: Option<Arc<DebugArtifacts>>,
     pub(crate) faults: Faults,
-    pub(crate) lifetime: Lifetime,
     /// After how many milliseconds without progress a run is reported as stuck
     /// (`runtime.stuck_after_s`).
     pub(crate) stuck_after_ms: u64,
@@ -100,7 +95,11 @@ impl Actor for RunActor {
                 state.run = Some(RunState::new(Arc::clone(&self.spec)));
                 self.start(&myself, &mut state, rows);
                 // The mode of the parent may have changed while the run was queued.
-                let of_parent = self.services.runs.permission_mode_of_parent(&self.entry);
+                let of_parent = self
+                    .services
+                    .core
+                    .runs
+                    .permission_mode_of_parent(&self.entry);
                 let own = self.entry.published().permission_mode;
                 if let Some(mode) = of_parent.filter(|mode| *mode != own) {
                     state
@@ -204,6 +203,7 @@ impl Actor for RunActor {
 /// before.
 fn send_children(services: &RunServices, parent: &RunEntry, children: Vec<Run>) {
     let Some(links) = services
+        .core
         .runs
         .links(&parent.identity.session_id)
         .filter(|_| !children.is_empty())
@@ -276,7 +276,11 @@ impl RunActor {
         // The mode of the parent may have changed while the run was queued. A run that has begun
         // takes only a stricter one.
         let own_mode = run.permission_mode();
-        let of_parent = self.services.runs.permission_mode_of_parent(&self.entry);
+        let of_parent = self
+            .services
+            .core
+            .runs
+            .permission_mode_of_parent(&self.entry);
         let of_parent = of_parent.filter(|mode| {
             if begun {
                 *mode < own_mode
@@ -310,6 +314,7 @@ impl RunActor {
     fn restore_children(&self, children: Vec<Run>) {
         let is_missing = |run: &Run| {
             self.services
+                .core
                 .runs
                 .get(&run.run_id)
                 .is_none_or(|entry| !entry.has_started())
@@ -326,16 +331,18 @@ impl RunActor {
     fn restore_added_children(&self) {
         let services = Arc::clone(&self.services);
         let entry = Arc::clone(&self.entry);
-        self.services.lifetime.spawn(async move {
+        self.services.core.lifetime.spawn(async move {
             let read = || async {
                 let run_id = entry.identity.run_id.clone();
                 services
                     .tasks
+                    .core
                     .reader
                     .read(move |reader| reader.children(&run_id))
                     .await
             };
             if let Ok(children) = services
+                .core
                 .lifetime
                 .keep_trying("reading the children of a run", read)
                 .await
@@ -437,7 +444,10 @@ impl RunActor {
             .at_run_point(&self.entry.identity.run_id, FaultPoint::Ended);
         let Some(run) = &state.run else { return };
         if let Some((outcome, result)) = outcome::run_outcome(run) {
-            self.services.runs.run_ended(&self.entry, outcome, result);
+            self.services
+                .core
+                .runs
+                .run_ended(&self.entry, outcome, result);
         }
         state
             .replies

@@ -14,28 +14,23 @@ use dashmap::DashSet;
 use futures::FutureExt;
 use soong_protocol::{
     Decision, ErrorCode, ErrorInfo, Permission, PermissionDecision, PermissionId, PermissionStatus,
-    PermissionWrite, PermissionsConfig, RememberPolicy, Write,
+    PermissionWrite, RememberPolicy, Write,
 };
 use soong_storage::store::{Append, PermissionFilter, StoreError};
 
 use crate::{
-    actor_base::Lifetime,
     clock::now,
-    journal::JournalHandle,
     permission::{
         ApprovalDecision, Approver, PermissionHandler, Permissions, already_decided_error,
     },
-    run::{RunInput, machine::input::ToolInput, registry::RunRegistry},
-    store_reader::StoreReader,
+    run::{RunInput, core::Core, machine::input::ToolInput},
 };
 
 pub(crate) use self::unclear::PendingRow;
 
 /// The permission requests and questions of a runtime.
 pub(crate) struct Approvals {
-    runs: Arc<RunRegistry>,
-    journal: JournalHandle,
-    reader: StoreReader,
+    core: Arc<Core>,
     permissions: Arc<Permissions>,
     /// Whether a decision for the session is remembered (`permissions.remember`).
     remembers: bool,
@@ -43,29 +38,17 @@ pub(crate) struct Approvals {
     timeout_s: u64,
     /// Requests and questions whose decision may or may not be stored.
     unconfirmed: DashSet<PendingRow>,
-    lifetime: Lifetime,
 }
 
 impl Approvals {
-    pub(crate) fn new(
-        config: &PermissionsConfig,
-        permissions: Arc<Permissions>,
-        runs: Arc<RunRegistry>,
-        journal: JournalHandle,
-        reader: StoreReader,
-        lifetime: Lifetime,
-    ) -> Self {
-        let remembers = config.remember == RememberPolicy::Session;
-        let timeout_s = config.timeout_s;
+    pub(crate) fn new(core: &Arc<Core>, permissions: &Arc<Permissions>) -> Self {
+        let config = &core.config.permissions;
         Self {
-            runs,
-            journal,
-            reader,
-            permissions,
-            remembers,
-            timeout_s,
+            permissions: Arc::clone(permissions),
+            remembers: config.remember == RememberPolicy::Session,
+            timeout_s: config.timeout_s,
             unconfirmed: DashSet::new(),
-            lifetime,
+            core: Arc::clone(core),
         }
     }
 
@@ -87,7 +70,7 @@ impl Approvals {
             fence: None,
             writes: vec![Write::Permission(PermissionWrite::Decision(answer.clone()))],
         };
-        let (written, is_retry) = self.journal.append_with_retry(write).await;
+        let (written, is_retry) = self.core.journal.append_with_retry(write).await;
         match written {
             Ok(_) => {}
             Err(StoreError::AlreadyDecided(_)) => {
@@ -106,8 +89,8 @@ impl Approvals {
                 return Err(ErrorInfo::from(&error));
             }
         }
-        if let Some(run) = self.runs.get(&permission.run_id) {
-            self.runs.notify(
+        if let Some(run) = self.core.runs.get(&permission.run_id) {
+            self.core.runs.notify(
                 &run,
                 RunInput::Tool(ToolInput::PermissionDecided(Box::new(answer))),
             );
@@ -149,6 +132,7 @@ impl Approvals {
             ..PermissionFilter::default()
         };
         let waiting = self
+            .core
             .reader
             .read(move |reader| reader.permissions(&filter))
             .await?;
@@ -179,6 +163,7 @@ impl Approvals {
     async fn read(&self, id: &PermissionId) -> Result<Permission, ErrorInfo> {
         let wanted = id.clone();
         let found = self
+            .core
             .reader
             .read(move |reader| reader.permission(&wanted))
             .await?;
@@ -203,23 +188,23 @@ impl Approvals {
             return;
         }
         let approvals = Arc::clone(self);
-        self.lifetime.spawn(async move {
+        self.core.lifetime.spawn(async move {
             let work = async {
                 let permission = approvals.read(&id).await?;
                 if permission.status != PermissionStatus::Pending {
                     if let (Some(run), Some(answer)) =
-                        (approvals.runs.get(&permission.run_id), PermissionDecision::from_request(permission))
+                        (approvals.core.runs.get(&permission.run_id), PermissionDecision::from_request(permission))
                     {
-                        approvals.runs.notify(&run, RunInput::Tool(ToolInput::PermissionDecided(Box::new(answer))));
+                        approvals.core.runs.notify(&run, RunInput::Tool(ToolInput::PermissionDecided(Box::new(answer))));
                     }
                     return Ok(());
                 }
                 let run_cancelled =
-                    approvals.runs.get(&permission.run_id).map(|run| run.control.token.clone()).unwrap_or_default();
+                    approvals.core.runs.get(&permission.run_id).map(|run| run.control.token.clone()).unwrap_or_default();
                 let (by, answer) = tokio::select! {
                     // The request stays pending: its run is cancelled, or resumes in a later
                     // process.
-                    () = approvals.lifetime.closing().cancelled() => return Ok(()),
+                    () = approvals.core.lifetime.closing().cancelled() => return Ok(()),
                     () = run_cancelled.cancelled() => return Ok(()),
                     answered = wait_for_decision(&permission, handler, timeout_s) => answered,
                 };
@@ -232,7 +217,7 @@ impl Approvals {
                     at: now(),
                 };
                 let record = || async { approvals.decide(answer.clone()).await.map(drop) };
-                approvals.lifetime.keep_trying("recording a decision", record).await
+                approvals.core.lifetime.keep_trying("recording a decision", record).await
             };
             match work.await {
                 Err(error) if error.code != ErrorCode::AlreadyDecided => {

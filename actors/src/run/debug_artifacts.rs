@@ -13,31 +13,22 @@ use soong_text::Redactor;
 use soong_tool::artifact::{ArtifactOwner, ArtifactService, Save};
 
 use crate::{
-    actor_base::{Lifetime, panic_log},
-    artifact::ArtifactHandle,
+    actor_base::panic_log,
     hook::{HookCallRecord, HookPoint},
-    run::machine::spec::RunIdentity,
+    run::{core::Core, machine::spec::RunIdentity},
 };
 
 /// Stores debug artifacts.
 pub(crate) struct DebugArtifacts {
-    artifacts: ArtifactHandle,
-    redactor: Redactor,
-    lifetime: Lifetime,
+    core: Arc<Core>,
 }
 
 impl DebugArtifacts {
     /// Creates it, and keeps the backtraces of panics from now on.
-    pub(crate) fn new(
-        artifacts: ArtifactHandle,
-        redactor: Redactor,
-        lifetime: Lifetime,
-    ) -> Arc<Self> {
+    pub(crate) fn new(core: &Arc<Core>) -> Arc<Self> {
         panic_log::keep_backtraces();
         Arc::new(Self {
-            artifacts,
-            redactor,
-            lifetime,
+            core: Arc::clone(core),
         })
     }
 
@@ -78,7 +69,7 @@ impl DebugArtifacts {
         let exchanges = log.map(|log| log.take()).unwrap_or_default();
         let exchanges: Vec<Value> = exchanges
             .iter()
-            .map(|exchange| exchange_json(exchange, &self.redactor))
+            .map(|exchange| exchange_json(exchange, &self.core.redactor))
             .collect();
         let traffic = json!({ "request": request, "answer": answer, "exchanges": exchanges });
         self.store_json(run, format!("model call: {purpose}"), traffic)
@@ -104,6 +95,7 @@ impl DebugArtifacts {
         let backtrace =
             panic_log::take_backtrace(error).unwrap_or_else(|| "without a backtrace\n".to_owned());
         let text = self
+            .core
             .redactor
             .text(&format!(
                 "{actor} of run {} crashed: {error}\n{backtrace}",
@@ -113,14 +105,15 @@ impl DebugArtifacts {
         let store = Arc::clone(self);
         let run = run.clone();
         let title = format!("crash: {actor}");
-        self.lifetime
+        self.core
+            .lifetime
             .spawn(async move { store.store(&run, title, "text/plain", text).await });
     }
 
     async fn store_json(&self, run: &RunIdentity, title: String, mut value: Value) {
         // Redacted before serialization, because serialization escapes the text within arguments
         // once more.
-        self.redactor.redact_json(&mut value);
+        self.core.redactor.redact_json(&mut value);
         self.store(run, title, "application/json", format!("{value:#}"))
             .await;
     }
@@ -142,7 +135,7 @@ impl DebugArtifacts {
             session_id: run.session_id.clone(),
             uid: run.uid.to_string(),
         };
-        if let Err(error) = self.artifacts.save(&owner, save).await {
+        if let Err(error) = self.core.artifacts.save(&owner, save).await {
             tracing::warn!(run = %run.run_id, %error, "failed to store a debug artifact");
         }
     }

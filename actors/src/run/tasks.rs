@@ -47,12 +47,11 @@ use tokio_util::{
 use tracing::Instrument;
 
 use crate::{
-    actor_base::{Lifetime, Mailbox},
-    artifact::ArtifactHandle,
+    actor_base::Mailbox,
     hook::HookInput,
-    journal::JournalHandle,
     memory::MemoryFiles,
     run::{
+        core::Core,
         machine::{
             effect::{ModelCall, OversizedResults, ToolCallRequest},
             input::{EndInput, ModelInput, RunInput, ToolInput},
@@ -75,11 +74,11 @@ use crate::{
             tool_output::TextSource,
         },
     },
-    store_reader::StoreReader,
 };
 
 /// The handles that the tasks of runs use.
 pub(crate) struct TaskServices {
+    pub(crate) core: Arc<Core>,
     pub(crate) models: ModelCaller,
     pub(crate) tools: ToolRunner,
     pub(crate) hooks: HookCalls,
@@ -87,13 +86,8 @@ pub(crate) struct TaskServices {
     pub(crate) memory: Arc<MemoryFiles>,
     /// Number of experiences that a run gets when it starts (`memory.top_k`).
     pub(crate) max_recalled: usize,
-    pub(crate) artifacts: ArtifactHandle,
-    pub(crate) journal: JournalHandle,
-    pub(crate) reader: StoreReader,
-    pub(crate) redactor: Redactor,
     /// The jobs that have outlived their runs.
     pub(crate) detached_jobs: TaskTracker,
-    pub(crate) lifetime: Lifetime,
 }
 
 /// The tasks of one incarnation. Dropping it cancels all of them.
@@ -164,7 +158,7 @@ impl RunTasks {
         let has_called_tools = call.has_called_tools;
         self.spawn(async move {
             let mut observer = CallObserver::new(
-                &services.journal,
+                &services.core.journal,
                 &entry,
                 &spec,
                 ModelCallKind::Turn,
@@ -176,9 +170,10 @@ impl RunTasks {
                 .models
                 .call_model(&spec, call, &mut observer)
                 .instrument(span.clone());
-            let mut outcome = until_cancelled(MODEL, &token, &services.redactor, pin!(calling))
-                .await
-                .flatten();
+            let mut outcome =
+                until_cancelled(MODEL, &token, &services.core.redactor, pin!(calling))
+                    .await
+                    .flatten();
             let mut answer_check = None;
             let mut text_call_form = None;
             if let Ok(completion) = &mut outcome {
@@ -284,7 +279,8 @@ impl RunTasks {
                 .tools
                 .run(run, job, context, note)
                 .instrument(span.clone());
-            let attempt = until_cancelled("the tool", &token, &services.redactor, pin!(work)).await;
+            let attempt =
+                until_cancelled("the tool", &token, &services.core.redactor, pin!(work)).await;
             let (result, reports) =
                 match attempt.unwrap_or_else(|error| ToolAttempt::ended(Err(error))) {
                     ToolAttempt::Ended(result, reports) => {
@@ -317,7 +313,7 @@ impl RunTasks {
             };
             if let Some(hook_input) = after {
                 let outcome = Some(hook_calls::outcome(&result, |text| {
-                    services.redactor.redact(text)
+                    services.core.redactor.redact(text)
                 }));
                 services.hooks.notify(
                     &entry,
@@ -344,8 +340,9 @@ impl RunTasks {
         let mailbox = self.mailbox(myself);
         let token = self.token.clone();
         self.spawn(async move {
-            let attempt = || last_settings(&services.reader, &trace_id);
+            let attempt = || last_settings(&services.core.reader, &trace_id);
             let read = services
+                .core
                 .lifetime
                 .keep_trying("reading a sub-trace", attempt);
             let settings = tokio::select! {
@@ -353,7 +350,7 @@ impl RunTasks {
                 () = token.cancelled() => Err(cancelled()),
                 settings = read => settings,
             };
-            if !services.lifetime.is_closing() {
+            if !services.core.lifetime.is_closing() {
                 mailbox.send(RunMsg::Input(Box::new(RunInput::Tool(
                     ToolInput::SettingsRead { id, settings },
                 ))));
@@ -386,27 +383,28 @@ impl RunTasks {
                 message_sequence: asked_in,
                 tool_call_id: Some(&id),
             };
-            let output = match tool_output::store_text(&services.artifacts, &spec, &about, whole)
-                .await
-            {
-                Ok(reference) => {
-                    let note = tool_output::shortened_note(
-                        &reference,
-                        spec.tool("read_artifact").is_some(),
-                    );
-                    ToolOutput {
-                        artifact_ref: Some(reference),
-                        ..ToolOutput::text(title, outcome::with_note(&note, &short))
+            let output =
+                match tool_output::store_text(&services.core.artifacts, &spec, &about, whole).await
+                {
+                    Ok(reference) => {
+                        let note = tool_output::shortened_note(
+                            &reference,
+                            spec.tool("read_artifact").is_some(),
+                        );
+                        ToolOutput {
+                            artifact_ref: Some(reference),
+                            ..ToolOutput::text(title, outcome::with_note(&note, &short))
+                        }
                     }
-                }
-                // The results are recorded with the children, so a failure to store them does not
-                // fail the call.
-                Err(error) => {
-                    let note =
-                        format!("summaries are shortened; the whole could not be stored: {error}");
-                    ToolOutput::text(title, outcome::with_note(&note, &short))
-                }
-            };
+                    // The results are recorded with the children, so a failure to store them does not
+                    // fail the call.
+                    Err(error) => {
+                        let note = format!(
+                            "summaries are shortened; the whole could not be stored: {error}"
+                        );
+                        ToolOutput::text(title, outcome::with_note(&note, &short))
+                    }
+                };
             let input = RunInput::Tool(ToolInput::Ended {
                 id,
                 result: Box::new(Ok(output)),
@@ -443,6 +441,7 @@ impl RunTasks {
             };
             mailbox.send(
                 match services
+                    .core
                     .lifetime
                     .keep_trying("reading a run", attempt)
                     .await
@@ -500,6 +499,7 @@ async fn load(services: &TaskServices, entry: &RunEntry) -> Result<LoadedRun, Er
         ))],
     };
     let ack = services
+        .core
         .journal
         .append_and_wait(open)
         .await
@@ -507,6 +507,7 @@ async fn load(services: &TaskServices, entry: &RunEntry) -> Result<LoadedRun, Er
     let run_id = entry.identity.run_id.clone();
     let trace_id = entry.identity.trace_id.clone();
     let (mut stored, children) = services
+        .core
         .reader
         .read(move |reader| {
             Ok((
@@ -518,6 +519,7 @@ async fn load(services: &TaskServices, entry: &RunEntry) -> Result<LoadedRun, Er
     if let Some(Ok(way_back)) = &mut stored.rewind {
         let run_id = &entry.identity.run_id;
         let planned = services
+            .core
             .artifacts
             .plan_restore(&entry.identity.trace_id, run_id, Some(run_id), way_back.lsn)
             .await;

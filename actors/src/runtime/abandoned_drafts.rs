@@ -25,9 +25,9 @@ pub(super) fn remove_in_background(services: &Arc<Services>, interrupted: &[Run]
     }
     // No run of this process writes yet.
     let opened_at = SystemTime::now();
-    let reader = services.reader.clone();
+    let reader = services.core.reader.clone();
     let roots = services.resolver.projects.roots();
-    services.lifetime.spawn(async move {
+    services.core.lifetime.spawn(async move {
         let paths = match reader
             .read(move |reader| written_paths(reader, &started_runs))
             .await

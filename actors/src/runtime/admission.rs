@@ -69,7 +69,7 @@ impl Runtime {
 
     async fn start_request(&self, mut start: RunRequest) -> Result<RunHandle, ErrorInfo> {
         let services = &self.inner.services;
-        if services.lifetime.is_closing() {
+        if services.core.lifetime.is_closing() {
             return Err(closing());
         }
         if let Some(failure) = self.info().failure() {
@@ -92,7 +92,7 @@ impl Runtime {
         // Wait until MCP servers have connected or failed, so that the first run has their tools.
         tokio::select! {
             () = services.resolver.mcp.wait_started() => {}
-            () = services.lifetime.closing().cancelled() => return Err(closing()),
+            () = services.core.lifetime.closing().cancelled() => return Err(closing()),
         }
         let files = self.store_input_files(&mut start).await?;
         let started = self.start_prepared(start).await;
@@ -124,7 +124,7 @@ impl Runtime {
             .sessions
             .send_to_supervisor(SessionSupervisorMsg::Start(Box::new(request)))
         {
-            return Err(services.lifetime.interruption());
+            return Err(services.core.lifetime.interruption());
         }
         let entry = match reply.await {
             Ok(Ok(entry)) => entry,
@@ -195,7 +195,11 @@ impl Runtime {
     async fn find_unacknowledged(&self, run: &Run) -> Result<Arc<RunEntry>, ErrorInfo> {
         let services = &self.inner.services;
         // Waits until everything that the session had sent to the journal is written.
-        let barrier = services.journal.append_and_wait(Append::default()).await;
+        let barrier = services
+            .core
+            .journal
+            .append_and_wait(Append::default())
+            .await;
         barrier.map_err(|error| ErrorInfo::from(&error))?;
         match self.traces().run(&run.run_id).await {
             Ok(stored) if stored.status == RunStatus::Interrupted => Err(ErrorInfo::new(
@@ -205,7 +209,7 @@ impl Runtime {
                     run.run_id
                 ),
             )),
-            Ok(stored) if !stored.status.is_terminal() => Ok(services.runs.register(&stored)),
+            Ok(stored) if !stored.status.is_terminal() => Ok(services.core.runs.register(&stored)),
             _ => Err(ErrorInfo::retryable(
                 ErrorCode::InternalError,
                 "the session crashed before the run was accepted: start the run again",
@@ -376,6 +380,7 @@ impl Runtime {
     ) -> Option<String> {
         self.inner
             .services
+            .core
             .config
             .context
             .utility_profile
@@ -452,7 +457,7 @@ impl Runtime {
             };
             Ok((incarnation, stored))
         };
-        let (incarnation, stored) = self.inner.services.reader.read(read).await?;
+        let (incarnation, stored) = self.inner.services.core.reader.read(read).await?;
         Ok(FoundSession {
             session_id: id,
             incarnation,
@@ -476,7 +481,7 @@ impl Runtime {
             .iter()
             .filter(|run| includes_all || trace_id.is_within(&run.trace_id));
         if services.sessions.contains(id)
-            || live_runs.all(|run| services.runs.contains(&run.run_id))
+            || live_runs.all(|run| services.core.runs.contains(&run.run_id))
         {
             return Ok(());
         }
@@ -491,7 +496,7 @@ impl Runtime {
                 if known
                     .live_runs
                     .iter()
-                    .any(|run| !self.inner.services.runs.contains(&run.run_id)) =>
+                    .any(|run| !self.inner.services.core.runs.contains(&run.run_id)) =>
             {
                 SessionHistory::Interrupted
             }
@@ -524,7 +529,8 @@ impl Runtime {
                 services.resolver.presets.get(&before.settings.agent_type),
             )?;
         }
-        let mut settings = settings::resolve(start, mode, resumes, before, &services.config.budget);
+        let mut settings =
+            settings::resolve(start, mode, resumes, before, &services.core.config.budget);
         if mode == RunMode::Call {
             settings = call::settings(start, settings, known)?;
         }
@@ -555,7 +561,7 @@ impl Runtime {
         let mode = start
             .permissions
             .mode
-            .unwrap_or(self.inner.services.config.permissions.mode);
+            .unwrap_or(self.inner.services.core.config.permissions.mode);
         settings.permissions.mode = (mode != PermissionMode::default()).then_some(mode);
         // Deny rules stay in force for the session and for copies of it.
         let denied = known.into_iter().flat_map(|known| &known.deny_rules);
@@ -581,7 +587,7 @@ impl Runtime {
             grant
                 .check(&tools)
                 .map_err(|error| invalid(error.to_string()))?;
-            if let Some(server) = grant.missing_server(&self.inner.services.config.mcp) {
+            if let Some(server) = grant.missing_server(&self.inner.services.core.config.mcp) {
                 tracing::warn!(
                     rule = text,
                     server,
@@ -627,8 +633,8 @@ impl Runtime {
             .presets
             .values()
             .filter_map(|preset| preset.model.as_deref());
-        let summaries = services.config.context.compact_profile.as_deref();
-        let utility = services.config.context.utility_profile.as_deref();
+        let summaries = services.core.config.context.compact_profile.as_deref();
+        let utility = services.core.config.context.utility_profile.as_deref();
         let own = [run.settings.model.as_str()];
         let mut wanted: Vec<&str> = presets.chain(own).chain(summaries).chain(utility).collect();
         wanted.sort_unstable();

@@ -181,6 +181,6 @@ impl Artifacts<'_> {
     }
 
     fn access(self) -> ArtifactHandle {
-        self.runtime.inner.services.artifact_handle()
+        self.runtime.inner.services.core.artifacts.clone()
     }
 }

@@ -13,12 +13,13 @@ pub(super) async fn cancel(
     services: &Arc<Services>,
     entry: &Arc<RunEntry>,
 ) -> Result<(), ErrorInfo> {
-    services.runs.cancel(entry);
-    let after_ms = services.config.runtime.cancel_timeout_ms;
+    services.core.runs.cancel(entry);
+    let after_ms = services.core.config.runtime.cancel_timeout_ms;
     match tokio::time::timeout(Duration::from_millis(after_ms), entry.wait_outcome()).await {
         Ok(outcome) => outcome.map(|_| ()),
         Err(_) => {
             services
+                .core
                 .runs
                 .notify(entry, RunInput::End(EndInput::CancelTimeout { after_ms }));
             entry
@@ -34,8 +35,8 @@ pub(super) async fn request_cancel(
     services: &Arc<Services>,
     entry: &Arc<RunEntry>,
 ) -> Result<(), ErrorInfo> {
-    services.runs.cancel(entry);
-    let limit = Duration::from_millis(services.config.runtime.cancel_timeout_ms);
+    services.core.runs.cancel(entry);
+    let limit = Duration::from_millis(services.core.config.runtime.cancel_timeout_ms);
     let recorded = tokio::time::timeout(limit, entry.wait_cancel_recorded()).await;
     recorded.unwrap_or_else(|_| Err(cancel_not_recorded(entry)))
 }

@@ -65,6 +65,7 @@ impl Sessions<'_> {
         let services = &self.runtime.inner.services;
         let wanted = trace.clone();
         let (resume_point, last, before, (then, collaborators)) = services
+            .core
             .reader
             .read(move |reader| {
                 let resume_point = reader.resume_point(&wanted, sequence)?;
@@ -111,6 +112,7 @@ impl Sessions<'_> {
         let moved = match &last {
             Some(last) => {
                 services
+                    .core
                     .artifacts
                     .plan_restore(trace, &last.run_id, None, lsn)
                     .await?
@@ -134,6 +136,7 @@ impl Sessions<'_> {
         let mut writes = vec![Write::Session(require), Write::Event(event)];
         writes.extend(moved.writes);
         match services
+            .core
             .journal
             .append_and_wait(Append {
                 fence: None,
@@ -146,6 +149,7 @@ impl Sessions<'_> {
             Err(error) => return Err(ErrorInfo::from(&error)),
         }
         services
+            .core
             .artifacts
             .evict_restored(&session.session_id, &moved.restored);
         Ok(Some(HeadSwitched {

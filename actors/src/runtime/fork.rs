@@ -63,7 +63,7 @@ impl Sessions<'_> {
     /// `storage_error`. On an error nothing has changed.
     pub async fn fork(self, id: &SessionId, request: Fork) -> Result<Session, ErrorInfo> {
         let services = &self.runtime.inner.services;
-        if services.lifetime.is_closing() {
+        if services.core.lifetime.is_closing() {
             return Err(closing());
         }
         let refuse = |message: String| ErrorInfo::new(ErrorCode::ValidationError, message);
@@ -80,6 +80,7 @@ impl Sessions<'_> {
         let copy_id = session_id.clone();
         let claim = self.claim(&session_id);
         let made = services
+            .core
             .lifetime
             .spawn(async move { copy(&copying, found, copy_id, request.name, claim).await })
             .await;
@@ -100,6 +101,7 @@ async fn read_source(
 ) -> Result<ForkSource, ErrorInfo> {
     let wanted = id.clone();
     match services
+        .core
         .reader
         .read(move |reader| read_source_rows(reader, &wanted, at))
         .await?
@@ -189,7 +191,12 @@ async fn copy(
         artifacts,
         settings,
     } = found;
-    let copies = services.artifacts.copy_all(&session_id, artifacts).await?;
+    let copies = services
+        .core
+        .artifacts
+        .store()
+        .copy_all(&session_id, artifacts)
+        .await?;
     let paths: Vec<String> = copies
         .iter()
         .map(|copy| copy.version.path.clone())
@@ -228,6 +235,7 @@ async fn copy(
         .chain(events);
     let writes = writes.chain(claim).collect();
     let error = match services
+        .core
         .journal
         .append_and_wait(Append {
             fence: None,
@@ -245,7 +253,7 @@ async fn copy(
     // copies are kept. The next owner of the home removes those that are announced but not
     // registered.
     if !error.is_transient() && error != StoreError::Closed {
-        services.artifacts.discard_copies(&paths).await;
+        services.core.artifacts.store().discard_copies(&paths).await;
     }
     Err(match error {
         StoreError::AlreadyExists(_) => session_exists(&session_id),

@@ -83,6 +83,7 @@ impl RunHandle {
         let missing = ErrorInfo::new(ErrorCode::RunNotFound, format!("there is no run {id}"));
         let run = self
             .services
+            .core
             .reader
             .read(move |reader| reader.run(&id))
             .await?
@@ -110,8 +111,8 @@ impl RunHandle {
         };
         let since = entry.published().first_event.saturating_sub(1);
         let stream = EventStream::open(
-            Arc::clone(&self.services.bus),
-            self.services.reader.clone(),
+            Arc::clone(&self.services.core.bus),
+            self.services.core.reader.clone(),
             scope,
             since,
         );
@@ -153,6 +154,7 @@ impl RunHandle {
         let id = self.entry.identity.run_id.clone();
         let children = self
             .services
+            .core
             .reader
             .read(move |reader| reader.children(&id))
             .await?;
@@ -180,8 +182,8 @@ impl RunHandle {
             run: run.run_id,
         };
         Ok(EventStream::open(
-            Arc::clone(&self.services.bus),
-            self.services.reader.clone(),
+            Arc::clone(&self.services.core.bus),
+            self.services.core.reader.clone(),
             scope,
             0,
         ))
@@ -191,6 +193,7 @@ impl RunHandle {
     pub async fn results(&self) -> Result<Vec<ChildResult>, ErrorInfo> {
         let id = self.entry.identity.run_id.clone();
         self.services
+            .core
             .reader
             .read(move |reader| reader.child_results(&id))
             .await
@@ -295,7 +298,7 @@ impl RunHandle {
         let missing: Vec<ChildSpec> = specs.into_iter().skip(existing.len()).collect();
         let mut children = Vec::with_capacity(existing.len() + missing.len());
         for run in existing {
-            let entry = self.services.runs.get(&run.run_id);
+            let entry = self.services.core.runs.get(&run.run_id);
             children.push(match (entry, run.status.is_terminal()) {
                 (Some(entry), false) => {
                     Child::Running(Self::new(Arc::clone(&self.services), entry))
@@ -340,6 +343,7 @@ impl RunHandle {
         let summary = self.entry.request_finish(|| summary.into());
         // If the actor is being restarted, it reads the request when it loads.
         self.services
+            .core
             .runs
             .notify(&self.entry, RunInput::End(EndInput::Finish { summary }));
         Ok(())

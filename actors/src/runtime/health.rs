@@ -23,6 +23,7 @@ impl RuntimeInfo<'_> {
         self.runtime
             .inner
             .services
+            .core
             .reader
             .read(|reader| reader.store_id())
             .await
@@ -50,6 +51,7 @@ impl RuntimeInfo<'_> {
             .runtime
             .inner
             .services
+            .core
             .reader
             .read(|reader| reader.store_id())
             .await?;
@@ -64,7 +66,7 @@ impl RuntimeInfo<'_> {
     /// Returns why the runtime accepts no new work, if it has permanently lost a part that it needs
     /// (`runtime_failed`). Its runs are interrupted; they resume when the home is opened again.
     pub fn failure(self) -> Option<ErrorInfo> {
-        self.runtime.inner.services.lifetime.failure().cloned()
+        self.runtime.inner.services.core.lifetime.failure().cloned()
     }
 
     /// Checks that the disks of the home accept writes: they have at least 4 MiB and a free inode,
@@ -81,8 +83,8 @@ impl RuntimeInfo<'_> {
 
     async fn check_disks(self) -> Result<(), StoreError> {
         let services = &self.runtime.inner.services;
-        let journal = &services.journal;
-        let blobs = &services.artifacts.blobs;
+        let journal = &services.core.journal;
+        let blobs = &services.core.artifacts.store().blobs;
         if let Some(refusal) = journal.last_error() {
             let probe = journal.append_and_wait(Append {
                 fence: None,
@@ -110,7 +112,7 @@ impl RuntimeInfo<'_> {
 
     /// Returns whether the writer thread is running. Without it, stored data cannot be changed.
     pub fn can_write(self) -> bool {
-        !self.runtime.inner.services.journal.is_closed()
+        !self.runtime.inner.services.core.journal.is_closed()
     }
 
     /// Lists the model profiles whose gateway was given up, by name, with the reason. Other

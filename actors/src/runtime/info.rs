@@ -24,7 +24,7 @@ pub struct RuntimeInfo<'a> {
 impl<'a> RuntimeInfo<'a> {
     /// Returns the number of runs that have not ended, including those of sub-agents.
     pub fn live_runs(self) -> usize {
-        self.runtime.inner.services.runs.len()
+        self.runtime.inner.services.core.runs.len()
     }
 
     /// Returns the number of runs that a user started and that have not ended.
@@ -32,6 +32,7 @@ impl<'a> RuntimeInfo<'a> {
         self.runtime
             .inner
             .services
+            .core
             .runs
             .select(|run| run.identity.parent.is_none())
             .len()
@@ -52,11 +53,17 @@ impl<'a> RuntimeInfo<'a> {
     }
 
     fn active_runs(self) -> Vec<Arc<RunEntry>> {
-        let parked = self.runtime.inner.services.runs.sessions_awaiting_input();
+        let parked = self
+            .runtime
+            .inner
+            .services
+            .core
+            .runs
+            .sessions_awaiting_input();
         let is_active = |entry: &RunEntry| {
             entry.identity.parent.is_none() && !parked.contains(&entry.identity.session_id)
         };
-        self.runtime.inner.services.runs.select(is_active)
+        self.runtime.inner.services.core.runs.select(is_active)
     }
 
     /// Returns the number of model calls for names of traces that have outlived their runs. Such a
@@ -98,7 +105,7 @@ impl<'a> RuntimeInfo<'a> {
 
     /// Returns the configuration in use.
     pub fn config(self) -> &'a Config {
-        &self.runtime.inner.services.config
+        &self.runtime.inner.services.core.config
     }
 
     /// Returns digests of the settings in use.
@@ -125,6 +132,6 @@ impl<'a> RuntimeInfo<'a> {
     /// Returns whether the runtime is closing or has closed, and so accepts no new work. Cheap,
     /// unlike [`Tree::snapshot`](crate::Tree::snapshot).
     pub fn is_closing(self) -> bool {
-        self.runtime.inner.services.lifetime.is_closing()
+        self.runtime.inner.services.core.lifetime.is_closing()
     }
 }

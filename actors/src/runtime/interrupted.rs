@@ -16,7 +16,7 @@ impl Services {
     fn executes(&self, session: &SessionId) -> bool {
         // If the runtime fails, callers that wait for a run are woken before all sessions are
         // removed from the registry.
-        self.lifetime.failure().is_none() && self.sessions.contains(session)
+        self.core.lifetime.failure().is_none() && self.sessions.contains(session)
     }
 
     /// Sets the status of a stored run to `interrupted`, if it has not ended and this process does
@@ -28,6 +28,7 @@ impl Services {
         // Read again: the run may have ended meanwhile, and its session may have been passivated.
         let id = run.run_id.clone();
         let run = self
+            .core
             .reader
             .read(move |reader| reader.run(&id))
             .await?
@@ -58,7 +59,7 @@ impl Services {
         let id = trace.trace_id.clone();
         let session = trace.session_id.clone();
         let read = move |reader: &dyn Reader| Ok((reader.trace(&id)?, reader.session(&session)?));
-        let (found, session) = self.reader.read(read).await?;
+        let (found, session) = self.core.reader.read(read).await?;
         let trace = found.unwrap_or(trace);
         let has_runs = session.is_some_and(|session| session.live_runs > 0);
         // A trace that was created before its first run has no run, and counts as running.
@@ -106,6 +107,7 @@ impl Services {
             let from = cursor.take();
             let room = limit - found.len();
             let page = self
+                .core
                 .reader
                 .read(move |reader| reader.traces(&filter, room, from.as_deref()))
                 .await?;

@@ -21,6 +21,7 @@ impl Runtime {
         let found = self
             .inner
             .services
+            .core
             .reader
             .read(move |reader| reader.keyed_request(&uid, &key_hash))
             .await?;
@@ -70,6 +71,7 @@ impl Runtime {
         let appended = self
             .inner
             .services
+            .core
             .journal
             .append_and_wait(Append {
                 fence: None,

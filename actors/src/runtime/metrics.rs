@@ -20,7 +20,7 @@ pub(super) fn read(services: &Services) -> Metrics {
         unfinished.map(|status| (status.as_str(), 0)).into();
     let mut queued_runs = 0;
     let mut queued_children = 0;
-    for run in services.runs.all() {
+    for run in services.core.runs.all() {
         let published = run.published();
         let status = match published.phase {
             _ if !published.started => RunStatus::Queued,
@@ -49,10 +49,10 @@ pub(super) fn read(services: &Services) -> Metrics {
         gateways: gateways
             .map(|gateway| (gateway.profile.to_string(), gateway.metrics()))
             .collect(),
-        queued_appends: count(services.journal.queue_len()),
-        journal: services.journal.stats(),
-        subscribers: services.bus.metrics(),
+        queued_appends: count(services.core.journal.queue_len()),
+        journal: services.core.journal.stats(),
+        subscribers: services.core.bus.metrics(),
         restarts: restarts.collect(),
-        ..services.journal.meter().snapshot()
+        ..services.core.journal.meter().snapshot()
     }
 }

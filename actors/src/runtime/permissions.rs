@@ -80,6 +80,7 @@ impl Permissions<'_> {
         self.runtime
             .inner
             .services
+            .core
             .reader
             .read(move |reader| reader.permissions(&filter))
             .await
@@ -92,6 +93,7 @@ impl Permissions<'_> {
             .runtime
             .inner
             .services
+            .core
             .reader
             .read(move |reader| reader.permission(&wanted))
             .await?;
@@ -124,12 +126,14 @@ impl Permissions<'_> {
         mode: PermissionMode,
     ) -> Result<(), ErrorInfo> {
         let services = &self.runtime.inner.services;
-        if services.lifetime.is_closing() {
+        if services.core.lifetime.is_closing() {
             return Err(crate::actor_base::closing());
         }
-        let limit = Duration::from_millis(services.config.runtime.cancel_timeout_ms);
-        let changed =
-            tokio::time::timeout(limit, set_mode_of_session(&services.runs, session, mode));
+        let limit = Duration::from_millis(services.core.config.runtime.cancel_timeout_ms);
+        let changed = tokio::time::timeout(
+            limit,
+            set_mode_of_session(&services.core.runs, session, mode),
+        );
         let changed = changed.await.unwrap_or_else(|_| {
             let message =
                 format!("the permission mode of session {session} is not recorded yet: try again");
@@ -153,7 +157,7 @@ impl Permissions<'_> {
         by: impl Into<String>,
     ) -> Result<Permission, ErrorInfo> {
         let services = &self.runtime.inner.services;
-        if services.lifetime.is_closing() {
+        if services.core.lifetime.is_closing() {
             return Err(crate::actor_base::closing());
         }
         let permission_id = id.clone();

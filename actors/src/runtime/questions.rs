@@ -23,6 +23,7 @@ impl Questions<'_> {
         self.runtime
             .inner
             .services
+            .core
             .reader
             .read(move |reader| reader.questions(&filter))
             .await
@@ -35,6 +36,7 @@ impl Questions<'_> {
             .runtime
             .inner
             .services
+            .core
             .reader
             .read(move |reader| reader.question(&wanted))
             .await?;
@@ -59,7 +61,7 @@ impl Questions<'_> {
                 "the answer is empty",
             ));
         }
-        if services.lifetime.is_closing() {
+        if services.core.lifetime.is_closing() {
             return Err(crate::actor_base::closing());
         }
         self.get(id).await?;
@@ -74,7 +76,7 @@ impl Questions<'_> {
             fence: None,
             writes: vec![write()],
         };
-        let (written, is_second) = services.journal.append_with_retry(append).await;
+        let (written, is_second) = services.core.journal.append_with_retry(append).await;
         match &written {
             Ok(_) | Err(StoreError::AlreadyDecided(_)) => {}
             Err(error) => {

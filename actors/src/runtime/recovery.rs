@@ -63,11 +63,12 @@ impl RecoveryPolicy {
         services: &Arc<Services>,
     ) -> Result<(InterruptedRuns, Vec<Run>), ErrorInfo> {
         let found = services
+            .core
             .reader
             .read(|reader| reader.live_runs(None))
             .await?;
         abandoned_drafts::remove_in_background(services, &found);
-        let mode = services.config.runtime.recovery.unwrap_or_default();
+        let mode = services.core.config.runtime.recovery.unwrap_or_default();
         let (included, others): (Vec<Run>, Vec<Run>) =
             found.into_iter().partition(|run| self.includes(run, mode));
         let ids = |runs: &[Run]| {
@@ -104,6 +105,7 @@ pub(super) async fn resume_runs(services: &Arc<Services>, runs: &[Run]) -> Resul
     let sessions: HashSet<SessionId> = runs.iter().map(|run| run.session_id.clone()).collect();
     let wanted: Vec<SessionId> = sessions.into_iter().collect();
     let found = services
+        .core
         .reader
         .read(move |reader| {
             wanted
@@ -142,10 +144,11 @@ impl Runtime {
         }
         let wanted = id.clone();
         let mut runs = services
+            .core
             .reader
             .read(move |reader| reader.live_runs(Some(&wanted)))
             .await?;
-        runs.retain(|run| !services.runs.contains(&run.run_id));
+        runs.retain(|run| !services.core.runs.contains(&run.run_id));
         Ok(runs)
     }
 }
@@ -167,6 +170,7 @@ impl<'a> RuntimeInfo<'a> {
         let is_undriven =
             |entry: &RunEntry| entry.identity.driven && !entry.has_handle() && !entry.is_ending();
         services
+            .core
             .runs
             .select(is_undriven)
             .into_iter()
@@ -190,7 +194,7 @@ impl Sessions<'_> {
         if runs.is_empty() {
             return Ok(None);
         }
-        if services.config.runtime.recovery == Some(RecoveryMode::Fail) {
+        if services.core.config.runtime.recovery == Some(RecoveryMode::Fail) {
             let ids = runs.iter().map(|run| run.run_id.clone()).collect();
             services.finalizer.finalize_interrupted(runs).await?;
             services.task_journals.complete_ended(ids);
@@ -248,7 +252,7 @@ impl Traces<'_> {
         services
             .task_journals
             .complete_ended(vec![run.run_id.clone()]);
-        services.bus.clear_session_failure(&trace.session_id);
+        services.core.bus.clear_session_failure(&trace.session_id);
         self.run(&run.run_id).await
     }
 }

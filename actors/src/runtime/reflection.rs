@@ -62,7 +62,7 @@ impl Runtime {
                 inherited,
             ))
         };
-        let (session, head, live_runs, last, inherited) = services.reader.read(read).await?;
+        let (session, head, live_runs, last, inherited) = services.core.reader.read(read).await?;
         let uid = start
             .session
             .uid
@@ -85,7 +85,7 @@ impl Runtime {
             .model
             .as_set()
             .cloned()
-            .or_else(|| services.config.context.utility_profile.clone())
+            .or_else(|| services.core.config.context.utility_profile.clone())
             .or(of_last);
         let focus = start
             .reflection
@@ -97,7 +97,7 @@ impl Runtime {
             options: RunOptions {
                 max_turns: Some(MAX_TURNS),
                 tools: Some(Vec::new()),
-                budget: budget.or(services.config.budget),
+                budget: budget.or(services.core.config.budget),
                 timeout_ms: start.timeout_ms,
                 ..RunOptions::default()
             },

@@ -73,7 +73,7 @@ impl Sessions<'_> {
     /// exists.
     pub async fn create(self, new_session: SessionSpec) -> Result<Session, ErrorInfo> {
         let services = &self.runtime.inner.services;
-        if services.lifetime.is_closing() {
+        if services.core.lifetime.is_closing() {
             return Err(closing());
         }
         let session_id = match &new_session.session_id {
@@ -121,6 +121,7 @@ impl Sessions<'_> {
         ];
         writes.extend(self.claim(&session_id));
         let appended = services
+            .core
             .journal
             .append_and_wait(Append {
                 fence: None,
@@ -135,7 +136,10 @@ impl Sessions<'_> {
     /// [`RunHandle::cancel`](super::RunHandle::cancel) does. Returns the first error.
     pub async fn cancel_all(self) -> Result<(), ErrorInfo> {
         let services = &self.runtime.inner.services;
-        let own = services.runs.select(|run| run.identity.parent.is_none());
+        let own = services
+            .core
+            .runs
+            .select(|run| run.identity.parent.is_none());
         futures::future::join_all(own.iter().map(|run| cancel::cancel(services, run)))
             .await
             .into_iter()
@@ -148,6 +152,7 @@ impl Sessions<'_> {
         self.runtime
             .inner
             .services
+            .core
             .runs
             .sessions_awaiting_input()
             .contains(id)
@@ -160,6 +165,7 @@ impl Sessions<'_> {
             .runtime
             .inner
             .services
+            .core
             .reader
             .read(move |reader| reader.session(&wanted))
             .await?;
@@ -176,6 +182,7 @@ impl Sessions<'_> {
         self.runtime
             .inner
             .services
+            .core
             .reader
             .read(move |reader| reader.sessions(&filter, limit.min(100), cursor.as_deref()))
             .await
@@ -192,7 +199,7 @@ impl Sessions<'_> {
         let read = move |reader: &dyn Reader| {
             reader.session_events(&wanted, reader.session_lsn(&wanted, since)?, limit)
         };
-        self.runtime.inner.services.reader.read(read).await
+        self.runtime.inner.services.core.reader.read(read).await
     }
 
     /// Streams the events of all traces of a session after `since` (a `session_seq`), merged into
@@ -218,7 +225,7 @@ impl Sessions<'_> {
                     .map_or(0, |session| session.last_session_seq)),
             }
         };
-        let before = self.runtime.inner.services.reader.read(read).await?;
+        let before = self.runtime.inner.services.core.reader.read(read).await?;
         Ok(self.events(&run.session_id, before))
     }
 
@@ -230,6 +237,7 @@ impl Sessions<'_> {
         self.runtime
             .inner
             .services
+            .core
             .reader
             .read(move |reader| reader.session_owners(&ids))
             .await
@@ -252,7 +260,7 @@ impl Sessions<'_> {
     /// removed.
     pub async fn delete(self, id: &SessionId) -> Result<(), ErrorInfo> {
         let services = &self.runtime.inner.services;
-        if services.lifetime.is_closing() {
+        if services.core.lifetime.is_closing() {
             return Err(closing());
         }
         let (reply, gone) = oneshot::channel();

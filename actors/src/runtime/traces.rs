@@ -35,7 +35,12 @@ impl Runtime {
                 entry.identity.run_id.clone(),
             )
         };
-        let next = services.runs.select(filter).into_iter().min_by_key(order);
+        let next = services
+            .core
+            .runs
+            .select(filter)
+            .into_iter()
+            .min_by_key(order);
         next.map(|entry| RunHandle::new(Arc::clone(services), entry))
     }
 }
@@ -46,6 +51,7 @@ impl Traces<'_> {
         let services = &self.runtime.inner.services;
         let wanted = id.clone();
         let run = services
+            .core
             .reader
             .read(move |reader| reader.run(&wanted))
             .await?;
@@ -81,6 +87,7 @@ impl Traces<'_> {
         self.runtime
             .inner
             .services
+            .core
             .reader
             .read(move |reader| reader.usage(by, &filter))
             .await
@@ -92,7 +99,7 @@ impl Traces<'_> {
     /// # Errors
     /// `nothing_running` if this runtime does not execute the run.
     pub fn handle(self, id: &RunId) -> Result<RunHandle, ErrorInfo> {
-        let entry = self.runtime.inner.services.runs.get(id);
+        let entry = self.runtime.inner.services.core.runs.get(id);
         let entry = entry.ok_or_else(|| {
             ErrorInfo::new(
                 ErrorCode::NothingRunning,
@@ -110,6 +117,7 @@ impl Traces<'_> {
         let services = &self.runtime.inner.services;
         let wanted = id.clone();
         let trace = services
+            .core
             .reader
             .read(move |reader| reader.trace(&wanted))
             .await?;
@@ -141,6 +149,7 @@ impl Traces<'_> {
             .runtime
             .inner
             .services
+            .core
             .reader
             .read(move |reader| reader.goal_tree(&wanted))
             .await?;
@@ -157,6 +166,7 @@ impl Traces<'_> {
         self.runtime
             .inner
             .services
+            .core
             .reader
             .read(move |reader| reader.messages(&wanted, path))
             .await
@@ -173,6 +183,7 @@ impl Traces<'_> {
         self.runtime
             .inner
             .services
+            .core
             .reader
             .read(move |reader| reader.events(&wanted, since, limit))
             .await
@@ -187,7 +198,7 @@ impl Traces<'_> {
         };
         let services = &self.runtime.inner.services;
         services
-            .mark_traces(services.reader.read(read).await?)
+            .mark_traces(services.core.reader.read(read).await?)
             .await
     }
 

@@ -33,8 +33,8 @@ impl Tree<'_> {
         TreeWatch::start(
             &services.actor_tree,
             &services.resolver.redactor,
-            services.lifetime.tasks(),
-            services.lifetime.closing(),
+            services.core.lifetime.tasks(),
+            services.core.lifetime.closing(),
         )
     }
 
@@ -44,23 +44,25 @@ impl Tree<'_> {
         let services = &self.runtime.inner.services;
         let (kind, id) = actor_id.split_once(':').unwrap_or((actor_id, ""));
         let crashed = if kind == ActorKind::Run.as_str() {
-            let run = services.runs.get(&RunId::new(id));
+            let run = services.core.runs.get(&RunId::new(id));
             if run.as_ref().is_some_and(|run| !run.has_started()) {
                 let message = format!("{actor_id:?} is queued: its actor has not started yet");
                 return Err(ErrorInfo::new(ErrorCode::NothingRunning, message));
             }
-            run.is_some_and(|run| services.runs.send(&run, RunMsg::Crash))
+            run.is_some_and(|run| services.core.runs.send(&run, RunMsg::Crash))
         } else if kind == ActorKind::Session.as_str() {
             services
                 .sessions
                 .send(&SessionId::new(id), SessionMsg::Crash)
         } else if kind == ActorKind::RunSupervisor.as_str() {
             services
+                .core
                 .runs
                 .links(&SessionId::new(id))
                 .is_some_and(|links| links.runs.send(RunSupervisorMsg::Crash))
         } else if kind == ActorKind::SubAgentSupervisor.as_str() {
             services
+                .core
                 .runs
                 .links(&SessionId::new(id))
                 .is_some_and(|links| links.sub_agents.send(SubAgentMsg::Crash))
@@ -69,11 +71,13 @@ impl Tree<'_> {
             gateway.is_some_and(|gateway| gateway.crash())
         } else if kind == ActorKind::WorkingSet.as_str() {
             services
+                .core
                 .artifacts
+                .store()
                 .working_sets
                 .inject_crash(&SessionId::new(id))
         } else if kind == ActorKind::ArtifactStoreSupervisor.as_str() {
-            let supervisor = services.artifacts.working_sets.supervisor();
+            let supervisor = services.core.artifacts.store().working_sets.supervisor();
             supervisor.is_some_and(|supervisor| {
                 supervisor.cast(ArtifactStoreSupervisorMsg::Crash).is_ok()
             })
@@ -102,6 +106,6 @@ impl Tree<'_> {
     /// Returns the number of live actors, tasks and runs. Zero after `close`.
     pub fn live_count(self) -> usize {
         let services = &self.runtime.inner.services;
-        services.actor_tree.len() + services.lifetime.tasks().len() + services.runs.len()
+        services.actor_tree.len() + services.core.lifetime.tasks().len() + services.core.runs.len()
     }
 }

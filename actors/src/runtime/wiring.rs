@@ -21,8 +21,8 @@ use crate::{
     journal::{JournalHandle, JournalTasks},
     permission::Permissions,
     run::{
-        Approvals, Authorizer, CallbackCalls, DebugArtifacts, Finalizer, HookCalls, ModelCaller,
-        RunRegistry, RunResolver, RunServices, TaskServices, ToolRunner,
+        Approvals, Authorizer, CallbackCalls, Core, DebugArtifacts, Finalizer, HookCalls,
+        ModelCaller, RunRegistry, RunResolver, RunServices, TaskServices, ToolRunner,
     },
     session::{SessionDeleter, SessionRegistry, SessionServices},
     store_reader::StoreReader,
@@ -84,53 +84,41 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
         reader.clone(),
         open.blobs,
         config.artifacts.clone(),
-        redactor,
+        redactor.clone(),
     );
-    let artifacts = Arc::new(artifacts);
-    let task_journals = Arc::new(TaskJournals {
-        journal: journal.clone(),
-        store: reader.clone(),
-        bus: Arc::clone(&bus),
-        faults: faults.clone(),
-        home: home.clone(),
-        location: task_place.unwrap_or(TaskPlace::Project),
-        tasks: lifetime.tasks().clone(),
-        closing: lifetime.closing().clone(),
-    });
-    let runs = Arc::new(RunRegistry::new(
-        Arc::clone(&actor_tree),
-        journal.clone(),
-        lifetime.clone(),
-    ));
-    let approvals = Approvals::new(
-        &config.permissions,
-        Arc::clone(&permissions),
-        Arc::clone(&runs),
-        journal.clone(),
-        reader.clone(),
-        lifetime.clone(),
-    );
-    let approvals = Arc::new(approvals);
-    let finalizer = Arc::new(Finalizer {
-        runs: Arc::clone(&runs),
-        resolver: Arc::clone(&resolver),
-        journal: journal.clone(),
-        reader: reader.clone(),
-        artifacts: ArtifactHandle::new(&artifacts, lifetime.tasks()),
-        task_journals: Arc::clone(&task_journals),
-        lifetime: lifetime.clone(),
-    });
-    let services = Services {
+    let runs = RunRegistry::new(Arc::clone(&actor_tree), journal.clone(), lifetime.clone());
+    let core = Arc::new(Core {
         config,
-        disk_checks: DiskChecks::new(home.clone()),
-        settings_digests,
-        home,
+        redactor,
         reader,
         journal,
         bus,
-        artifacts,
-        runs,
-        approvals,
+        artifacts: ArtifactHandle::new(&Arc::new(artifacts), lifetime.tasks()),
+        runs: Arc::new(runs),
+        lifetime,
+    });
+    let task_journals = Arc::new(TaskJournals {
+        journal: core.journal.clone(),
+        store: core.reader.clone(),
+        bus: Arc::clone(&core.bus),
+        faults: faults.clone(),
+        home: home.clone(),
+        location: task_place.unwrap_or(TaskPlace::Project),
+        tasks: core.lifetime.tasks().clone(),
+        closing: core.lifetime.closing().clone(),
+    });
+    let approvals = Approvals::new(&core, &permissions);
+    let finalizer = Arc::new(Finalizer {
+        core: Arc::clone(&core),
+        resolver: Arc::clone(&resolver),
+        task_journals: Arc::clone(&task_journals),
+    });
+    let services = Services {
+        core,
+        disk_checks: DiskChecks::new(home.clone()),
+        settings_digests,
+        home,
+        approvals: Arc::new(approvals),
         finalizer,
         task_journals,
         sessions: Arc::new(SessionRegistry::default()),
@@ -138,7 +126,6 @@ pub(super) fn wire(open: OpenStore, settings: Settings) -> Result<Wired, ErrorIn
         actor_tree,
         token_deviations: Arc::new(TokenDeviations::default()),
         detached_jobs: TaskTracker::new(),
-        lifetime,
     };
     let sessions = sessions(&services, &permissions, faults);
     Ok(Wired {
@@ -154,51 +141,32 @@ fn sessions(
     permissions: &Arc<Permissions>,
     faults: Faults,
 ) -> SessionServices {
-    let create = || {
-        DebugArtifacts::new(
-            services.artifact_handle(),
-            services.resolver.redactor.clone(),
-            services.lifetime.clone(),
-        )
-    };
-    let debug_artifacts = services.config.runtime.debug_artifacts.then(create);
+    let core = &services.core;
+    let keeps_debug_artifacts = core.config.runtime.debug_artifacts;
+    let debug_artifacts = keeps_debug_artifacts.then(|| DebugArtifacts::new(core));
     let run_services = RunServices {
-        runs: Arc::clone(&services.runs),
+        core: Arc::clone(core),
         tasks: Arc::new(tasks(services, permissions, &debug_artifacts)),
-        journal: services.journal.clone(),
-        artifacts: services.artifact_handle(),
         task_journals: Arc::clone(&services.task_journals),
         approvals: Arc::clone(&services.approvals),
         finalizer: Arc::clone(&services.finalizer),
         debug_artifacts,
         faults,
-        lifetime: services.lifetime.clone(),
-        stuck_after_ms: stuck_after_ms(&services.config),
+        stuck_after_ms: stuck_after_ms(&core.config),
     };
     let deleter = SessionDeleter {
+        core: Arc::clone(core),
         sessions: Arc::clone(&services.sessions),
-        runs: Arc::clone(&services.runs),
-        journal: services.journal.clone(),
-        reader: services.reader.clone(),
-        artifacts: Arc::clone(&services.artifacts),
         permissions: Arc::clone(permissions),
-        bus: Arc::clone(&services.bus),
-        lifetime: services.lifetime.clone(),
     };
     SessionServices {
+        core: Arc::clone(core),
         sessions: Arc::clone(&services.sessions),
         run_services: Arc::new(run_services),
-        runs: Arc::clone(&services.runs),
         resolver: Arc::clone(&services.resolver),
         finalizer: Arc::clone(&services.finalizer),
-        journal: services.journal.clone(),
-        reader: services.reader.clone(),
-        artifacts: Arc::clone(&services.artifacts),
-        bus: Arc::clone(&services.bus),
         actor_tree: Arc::clone(&services.actor_tree),
         deleter: Arc::new(deleter),
-        config: Arc::clone(&services.config),
-        lifetime: services.lifetime.clone(),
     }
 }
 
@@ -208,59 +176,45 @@ fn tasks(
     permissions: &Arc<Permissions>,
     debug_artifacts: &Option<Arc<DebugArtifacts>>,
 ) -> TaskServices {
-    let config = &services.config;
+    let core = &services.core;
     let resolver = &services.resolver;
     let starter = Arc::new(services.child_starter());
-    let callbacks = CallbackCalls {
+    let callbacks = Arc::new(CallbackCalls {
+        core: Arc::clone(core),
         starter: Arc::clone(&starter),
-        artifacts: services.artifact_handle(),
-    };
-    let callbacks = Arc::new(callbacks);
+    });
     let models = ModelCaller {
+        core: Arc::clone(core),
         callbacks: Arc::clone(&callbacks),
         models: Arc::clone(&resolver.models),
-        runs: Arc::clone(&services.runs),
-        artifacts: services.artifact_handle(),
         token_deviations: Arc::clone(&services.token_deviations),
-        warm_prefix: config.agents.warm_prefix,
+        warm_prefix: core.config.agents.warm_prefix,
         debug_artifacts: debug_artifacts.clone(),
     };
     let hooks = HookCalls {
-        runs: Arc::clone(&services.runs),
-        lifetime: services.lifetime.clone(),
+        core: Arc::clone(core),
         debug_artifacts: debug_artifacts.clone(),
     };
     let authorizer = Authorizer {
+        core: Arc::clone(core),
         permissions: Arc::clone(permissions),
-        network: config.permissions.network,
-        reader: services.reader.clone(),
-        redactor: resolver.redactor.clone(),
     };
     let tools = ToolRunner {
-        config: Arc::clone(config),
+        core: Arc::clone(core),
         authorizer,
-        runs: Arc::clone(&services.runs),
         starter,
         hooks: hooks.clone(),
         callbacks: Arc::clone(&callbacks),
-        artifacts: services.artifact_handle(),
-        journal: services.journal.clone(),
-        reader: services.reader.clone(),
-        redactor: resolver.redactor.clone(),
     };
     TaskServices {
+        core: Arc::clone(core),
         models,
         tools,
         callbacks,
         hooks,
         memory: Arc::clone(&resolver.memory),
-        max_recalled: config.memory.top_k,
-        artifacts: services.artifact_handle(),
-        journal: services.journal.clone(),
-        reader: services.reader.clone(),
-        redactor: resolver.redactor.clone(),
+        max_recalled: core.config.memory.top_k,
         detached_jobs: services.detached_jobs.clone(),
-        lifetime: services.lifetime.clone(),
     }
 }
 

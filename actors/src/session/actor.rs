@@ -123,6 +123,7 @@ impl Actor for SessionActor {
             resolver: Arc::clone(resolver),
             slots: self
                 .services
+                .core
                 .config
                 .agents
                 .max_concurrent_children_per_session,
@@ -144,7 +145,7 @@ impl Actor for SessionActor {
             sub_agents: sub_agents.clone(),
             project_dir,
         };
-        self.services.runs.link_session(id.clone(), links);
+        self.services.core.runs.link_session(id.clone(), links);
         self.status.set_state("idle", "");
         let restores = matches!(mode, StartMode::Restore | StartMode::Recover);
         if restores {
@@ -286,7 +287,7 @@ impl SessionActor {
             let _ = reply.send(Err(ErrorInfo::retryable(ErrorCode::Overloaded, message)));
             return;
         }
-        let entry = self.services.runs.register(&run);
+        let entry = self.services.core.runs.register(&run);
         let position = state.queue.len() + usize::from(state.active.is_some());
         let mut writes: Vec<Write> = continues_from
             .into_iter()
@@ -321,7 +322,7 @@ impl SessionActor {
             reply: Some(reply),
             recorded: false,
         });
-        self.services.journal.append(
+        self.services.core.journal.append(
             Append {
                 fence: None,
                 writes,
@@ -337,7 +338,7 @@ impl SessionActor {
         let active = state
             .active
             .as_ref()
-            .and_then(|run| self.services.runs.get(run));
+            .and_then(|run| self.services.core.runs.get(run));
         let active = active
             .filter(|entry| !entry.is_ending())
             .map(|entry| entry.identity.trace_id.clone());
@@ -352,7 +353,13 @@ impl SessionActor {
             return Ok(());
         }
         let id = &self.key.session_id;
-        let message = if self.services.runs.sessions_awaiting_input().contains(id) {
+        let message = if self
+            .services
+            .core
+            .runs
+            .sessions_awaiting_input()
+            .contains(id)
+        {
             format!(
                 "session {id} is waiting for input: answer or decide its request, or stop its run"
             )
@@ -365,6 +372,7 @@ impl SessionActor {
     fn is_busy(&self, state: &SessionState) -> bool {
         let is_active = |run: &RunId| {
             self.services
+                .core
                 .runs
                 .get(run)
                 .is_some_and(|run| !run.is_ending())
@@ -386,14 +394,14 @@ impl SessionActor {
             reply,
             ..
         } = request;
-        let entry = self.services.runs.register(&run);
+        let entry = self.services.core.runs.register(&run);
         state.is_holding = true;
         state.active = Some(run.run_id.clone());
         rows.push(Write::Run(RunWrite::Create(Box::new(run.clone()))));
         rows.extend(claim);
         let (accepted, outcome) = oneshot::channel::<Result<(), ErrorInfo>>();
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
-        self.services.lifetime.spawn(async move {
+        self.services.core.lifetime.spawn(async move {
             match outcome.await {
                 Ok(outcome) => {
                     session.send(SessionMsg::Created(outcome.is_ok()));
@@ -437,7 +445,7 @@ impl SessionActor {
             Ok(first_event) => {
                 let queued = &mut state.queue[index];
                 queued.recorded = true;
-                let entry = self.services.runs.register(&queued.run);
+                let entry = self.services.core.runs.register(&queued.run);
                 entry.set_first_event(first_event);
                 if let Some(reply) = queued.reply.take() {
                     let _ = reply.send(Ok(entry));
@@ -445,7 +453,7 @@ impl SessionActor {
             }
             Err(error) => {
                 // If it was recorded anyway, it is ended.
-                if let Some(entry) = self.services.runs.get(run_id) {
+                if let Some(entry) = self.services.core.runs.get(run_id) {
                     let ending = Ending {
                         status: RunStatus::Failed,
                         reason: EndReason::Failed,
@@ -461,7 +469,7 @@ impl SessionActor {
     }
 
     fn cancel_queued(&self, state: &mut SessionState, run: &RunId) {
-        let Some(entry) = self.services.runs.get(run) else {
+        let Some(entry) = self.services.core.runs.get(run) else {
             return;
         };
         let Some(index) = state
@@ -470,7 +478,7 @@ impl SessionActor {
             .position(|queued| queued.run.run_id == *run)
         else {
             // It has left the queue: its actor sees the cancelled token, or this input.
-            self.services.runs.notify(
+            self.services.core.runs.notify(
                 &entry,
                 crate::run::RunInput::End(crate::run::EndInput::Cancel),
             );
@@ -504,6 +512,7 @@ impl SessionActor {
         {
             if self
                 .services
+                .core
                 .runs
                 .register(&queued.run)
                 .control
@@ -552,7 +561,7 @@ impl SessionActor {
                     starts,
                 });
             let generation = state.generation;
-            let after = Duration::from_secs(self.services.config.runtime.idle_session_s);
+            let after = Duration::from_secs(self.services.core.config.runtime.idle_session_s);
             let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
             state.idle_timer = Some(AbortOnDropHandle::new(tokio::spawn(async move {
                 tokio::time::sleep(after).await;

@@ -21,16 +21,7 @@ use soong_storage::{
 use tokio::sync::oneshot;
 
 use super::message::{SessionMsg, SessionSupervisorMsg};
-use crate::{
-    actor_base::{Lifetime, Mailbox},
-    artifact::ArtifactStore,
-    events::EventBus,
-    journal::JournalHandle,
-    permission::Permissions,
-    run::RunRegistry,
-    session::SessionRegistry,
-    store_reader::StoreReader,
-};
+use crate::{actor_base::Mailbox, permission::Permissions, run::Core, session::SessionRegistry};
 
 /// Maximum number of rows removed by one append. This takes a few milliseconds of the writer
 /// thread's time.
@@ -38,14 +29,9 @@ const BATCH_ROWS: u64 = 500;
 
 /// Deletes sessions.
 pub(crate) struct SessionDeleter {
+    pub(crate) core: Arc<Core>,
     pub(crate) sessions: Arc<SessionRegistry>,
-    pub(crate) runs: Arc<RunRegistry>,
-    pub(crate) journal: JournalHandle,
-    pub(crate) reader: StoreReader,
-    pub(crate) artifacts: Arc<ArtifactStore>,
     pub(crate) permissions: Arc<Permissions>,
-    pub(crate) bus: Arc<EventBus>,
-    pub(crate) lifetime: Lifetime,
 }
 
 impl SessionDeleter {
@@ -56,7 +42,7 @@ impl SessionDeleter {
     /// meanwhile.
     pub(super) fn start(self: &Arc<Self>, id: SessionId, session: Option<Mailbox<SessionMsg>>) {
         let deleter = Arc::clone(self);
-        self.lifetime.spawn(async move {
+        self.core.lifetime.spawn(async move {
             let outcome = deleter.delete(&id, session).await;
             match &outcome {
                 Ok(()) => tracing::info!(session = %id, "session deleted"),
@@ -86,9 +72,10 @@ impl SessionDeleter {
         self.wait_for_ended_runs(id).await;
         self.sessions
             .send_to_supervisor(SessionSupervisorMsg::Deleted(id.clone()));
-        self.artifacts.evict_session(id);
+        self.core.artifacts.store().evict_session(id);
         self.permissions.revoke_session_grants(id);
         let stage = self
+            .core
             .lifetime
             .keep_trying("reading the progress of a deletion", || self.read_stage(id))
             .await;
@@ -98,11 +85,12 @@ impl SessionDeleter {
             None => return Ok(()),
         }
         while self
+            .core
             .lifetime
             .keep_trying("removing rows of a session", || self.remove_batch(id))
             .await?
         {}
-        self.bus.end_session(id);
+        self.core.bus.end_session(id);
         Ok(())
     }
 
@@ -110,16 +98,17 @@ impl SessionDeleter {
     /// recorded their end, but an actor may not have reported it yet. Stopping the session's actor
     /// stops that actor too, and the callers would wait for ever.
     async fn wait_for_ended_runs(&self, id: &SessionId) {
-        for run in self.runs.select(|run| run.identity.session_id == *id) {
+        for run in self.core.runs.select(|run| run.identity.session_id == *id) {
             tokio::select! {
                 _ = run.wait_outcome() => {}
-                () = self.lifetime.closing().cancelled() => return,
+                () = self.core.lifetime.closing().cancelled() => return,
             }
         }
     }
 
     async fn append(&self, write: Write) -> Result<(), StoreError> {
-        self.journal
+        self.core
+            .journal
             .append_and_wait(Append {
                 fence: None,
                 writes: vec![write],
@@ -130,6 +119,7 @@ impl SessionDeleter {
 
     async fn read_stage(&self, id: &SessionId) -> Result<Option<DeletionStage>, ErrorInfo> {
         let all = self
+            .core
             .reader
             .read(|reader| reader.session_deletions())
             .await?;
@@ -164,14 +154,22 @@ impl SessionDeleter {
     async fn remove_files(&self, id: &SessionId) -> Result<(), ErrorInfo> {
         let attempt = || {
             let session_id = id.clone();
-            self.reader
+            self.core
+                .reader
                 .read(move |reader| reader.deletion_blob_paths(&session_id))
         };
         let versions = self
+            .core
             .lifetime
             .keep_trying("reading the file paths of a session", attempt)
             .await?;
-        let Err(failed) = self.artifacts.remove_session(id, &versions).await else {
+        let Err(failed) = self
+            .core
+            .artifacts
+            .store()
+            .remove_session(id, &versions)
+            .await
+        else {
             return Ok(());
         };
         let attempt = || async {
@@ -183,7 +181,8 @@ impl SessionDeleter {
                 Err(error) => Err(ErrorInfo::from(&error)),
             }
         };
-        self.lifetime
+        self.core
+            .lifetime
             .keep_trying("restoring a session after a failed deletion", attempt)
             .await?;
         Err(not_removed(id, &failed))

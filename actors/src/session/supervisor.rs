@@ -119,7 +119,7 @@ impl Actor for SessionSupervisorActor {
                 }
                 while let Some(oldest) = sessions
                     .idle
-                    .pop_beyond(self.services.config.runtime.max_idle_sessions)
+                    .pop_beyond(self.services.core.config.runtime.max_idle_sessions)
                 {
                     self.passivate(sessions, &oldest);
                 }
@@ -138,7 +138,7 @@ impl Actor for SessionSupervisorActor {
                 if self.services.sessions.is_deleting(id) {
                     // If the session is kept, the next start request in it finds the runs in the
                     // store.
-                    self.services.runs.interrupt_session(id);
+                    self.services.core.runs.interrupt_session(id);
                 } else if !sessions.children.contains_key(id) {
                     self.spawn(
                         &myself,
@@ -171,7 +171,7 @@ impl Actor for SessionSupervisorActor {
         if let SupervisionEvent::ActorFailed(actor, error) = event
             && let Some(id) = sessions.by_actor.get(&actor.get_id()).cloned()
             && let Some(mut session_entry) = sessions.remove(&id)
-            && !self.services.lifetime.is_closing()
+            && !self.services.core.lifetime.is_closing()
         {
             let error = error.to_string();
             tracing::warn!(session = %id, error, "session actor crashed");
@@ -297,15 +297,17 @@ impl SessionSupervisorActor {
         .await;
         for entry in runs {
             self.services
+                .core
                 .runs
                 .deregister(&entry, RunPhase::Interrupted(failure.clone()));
         }
         self.deregister(id);
-        self.services.bus.fail_session(id, failure);
+        self.services.core.bus.fail_session(id, failure);
     }
 
     fn runs_of(&self, id: &SessionId) -> Vec<Arc<RunEntry>> {
         self.services
+            .core
             .runs
             .select(|run| run.identity.session_id == *id)
     }
@@ -319,7 +321,7 @@ impl SessionSupervisorActor {
         crashes: CrashHistory,
     ) -> Result<(), ActorProcessingErr> {
         let id = lost.session_id.clone();
-        self.services.bus.clear_session_failure(&id);
+        self.services.core.bus.clear_session_failure(&id);
         let parent = ActorStatus::actor_id(ActorKind::SessionSupervisor, "0");
         let status = self.services.actor_tree.register(
             ActorKind::Session,
@@ -350,8 +352,12 @@ impl SessionSupervisorActor {
 
     fn deregister(&self, session: &SessionId) {
         self.services.sessions.remove(session);
-        self.services.runs.unlink_session(session);
-        self.services.artifacts.evict_inventory(session);
+        self.services.core.runs.unlink_session(session);
+        self.services
+            .core
+            .artifacts
+            .store()
+            .evict_inventory(session);
         for kind in [
             ActorKind::Session,
             ActorKind::RunSupervisor,

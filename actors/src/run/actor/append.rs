@@ -26,7 +26,7 @@ impl RunActor {
         let done: AppendCallback = Box::new(move |outcome| {
             mailbox.send(RunMsg::Appended(Box::new(outcome)));
         });
-        self.services.journal.append(append, done);
+        self.services.core.journal.append(append, done);
     }
 
     pub(super) fn appended(
@@ -117,7 +117,7 @@ impl RunActor {
                 tracing::debug!(run = %self.entry.identity.run_id, %error, ?wait, "append failed; retrying");
                 self.entry.status.set_state("waiting", "storage");
                 if append.fence.is_some() {
-                    let waiting = self.services.journal.storage_waits().begin(&error);
+                    let waiting = self.services.core.journal.storage_waits().begin(&error);
                     state.appends.failed = Some(FailedAppend {
                         append,
                         delay: wait,

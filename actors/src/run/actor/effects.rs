@@ -66,6 +66,7 @@ impl RunActor {
                 }
                 Effect::InvalidateDocuments(names) => {
                     self.services
+                        .core
                         .artifacts
                         .evict_restored(&self.entry.identity.session_id, &names);
                 }
@@ -127,8 +128,11 @@ impl RunActor {
                 self.start_children(&runs);
             }
             ChildEffect::Cancel(runs) => {
-                for child in runs.iter().filter_map(|run| self.services.runs.get(run)) {
-                    self.services.runs.cancel(&child);
+                for child in runs
+                    .iter()
+                    .filter_map(|run| self.services.core.runs.get(run))
+                {
+                    self.services.core.runs.cancel(&child);
                 }
             }
             ChildEffect::AnswerSpawn { ticket, answer } => {
@@ -141,12 +145,15 @@ impl RunActor {
                 run_id,
                 collaborator,
             } => {
-                if let Some(parent) = self.services.runs.get(&parent) {
+                if let Some(parent) = self.services.core.runs.get(&parent) {
                     let changed = ChildInput::Changed {
                         run_id,
                         collaborator: Box::new(collaborator),
                     };
-                    self.services.runs.notify(&parent, RunInput::Child(changed));
+                    self.services
+                        .core
+                        .runs
+                        .notify(&parent, RunInput::Child(changed));
                 }
             }
         }
@@ -194,13 +201,18 @@ impl RunActor {
     /// Registers the children before a caller can look them up, and then has them admitted.
     fn start_children(&self, runs: &[Run]) {
         for run in runs {
-            self.services.runs.register(run);
+            self.services.core.runs.register(run);
         }
         self.send_to_sub_agents(SubAgentMsg::Admit(runs.to_vec()));
     }
 
     fn send_to_sub_agents(&self, message: SubAgentMsg) {
-        if let Some(links) = self.services.runs.links(&self.entry.identity.session_id) {
+        if let Some(links) = self
+            .services
+            .core
+            .runs
+            .links(&self.entry.identity.session_id)
+        {
             links.sub_agents.send(message);
         }
     }

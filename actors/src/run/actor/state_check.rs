@@ -30,7 +30,7 @@ impl RunActor {
             let stored = read_stored(reader, &run_id, &trace_id);
             Ok((stored, reader.session(&session_id)?))
         };
-        let (stored, session) = self.services.tasks.reader.read(read).await.ok()?;
+        let (stored, session) = self.services.tasks.core.reader.read(read).await.ok()?;
         // A session that is being deleted loses its rows step by step.
         session.map(|_| stored.map(|(_, stored)| stored))
     }

@@ -25,7 +25,7 @@ pub(crate) fn watch_time(
     }
     entry.control.clock.start(used_ms);
     let limit = Duration::from_millis(limit_ms);
-    let runs = Arc::clone(&services.runs);
+    let runs = Arc::clone(&services.core.runs);
     let entry = Arc::clone(entry);
     let mut watch = entry.watch();
     let notify_at_limit = async move {
@@ -51,7 +51,7 @@ pub(crate) fn watch_time(
             .await;
         }
     };
-    services.lifetime.spawn(async move {
+    services.core.lifetime.spawn(async move {
         tokio::select! {
             _ = watch.wait_for(|published| published.phase.is_final()) => {}
             () = notify_at_limit => {}

@@ -34,6 +34,7 @@ impl Approvals {
         let (run, input) = match awaited.clone() {
             PendingRow::Permission(id) => {
                 let Some(permission) = self
+                    .core
                     .reader
                     .read(move |reader| reader.permission(&id))
                     .await?
@@ -51,6 +52,7 @@ impl Approvals {
             PendingRow::Question(id) => {
                 let wanted = id.clone();
                 let Some(question) = self
+                    .core
                     .reader
                     .read(move |reader| reader.question(&wanted))
                     .await?
@@ -65,8 +67,8 @@ impl Approvals {
                 )
             }
         };
-        if let (Some(run), Some(input)) = (self.runs.get(&run), input) {
-            self.runs.notify(&run, input);
+        if let (Some(run), Some(input)) = (self.core.runs.get(&run), input) {
+            self.core.runs.notify(&run, input);
         }
         Ok(())
     }
@@ -78,7 +80,7 @@ impl Approvals {
             return;
         }
         let approvals = Arc::clone(self);
-        self.lifetime.spawn(async move {
+        self.core.lifetime.spawn(async move {
             let attempt = || async {
                 // A successful commit shows that the store was reopened and checked.
                 let probe = Append {
@@ -86,6 +88,7 @@ impl Approvals {
                     writes: vec![Write::Probe],
                 };
                 approvals
+                    .core
                     .journal
                     .append_and_wait(probe)
                     .await
@@ -97,6 +100,7 @@ impl Approvals {
                 approvals.apply_stored_grant(&awaited).await
             };
             if let Err(error) = approvals
+                .core
                 .lifetime
                 .keep_trying("reading a decision", attempt)
                 .await
@@ -114,6 +118,7 @@ impl Approvals {
         };
         let id = id.clone();
         match self
+            .core
             .reader
             .read(move |reader| reader.permission(&id))
             .await?

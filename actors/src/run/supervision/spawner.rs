@@ -77,9 +77,9 @@ impl RunSpawner {
     where
         M: Message + From<StartFailed>,
     {
-        let entry = self.services.runs.register(run);
+        let entry = self.services.core.runs.register(run);
         let start = open(&entry, start).await;
-        let project = self.services.runs.project_dir(&run.session_id);
+        let project = self.services.core.runs.project_dir(&run.session_id);
         match (self.resolver.resolve(run, &project), start) {
             (Ok(spec), start) => {
                 let child = ChildEntry {
@@ -96,7 +96,7 @@ impl RunSpawner {
                     ..
                 },
             ) => {
-                self.services.runs.abandon_start(&entry);
+                self.services.core.runs.abandon_start(&entry);
                 let _ = accepted.send(Err(error));
             }
             (Err(error), _) => self.finalize(entry, EndReason::Failed, error),
@@ -152,7 +152,7 @@ impl RunSpawner {
 
     /// Ends a run whose actor could not be started.
     pub(crate) fn start_failed(&self, failed: StartFailed) {
-        if let Some(entry) = self.services.runs.get(&failed.run_id) {
+        if let Some(entry) = self.services.core.runs.get(&failed.run_id) {
             self.finalize(entry, EndReason::ActorCrashed, failed.error);
         }
     }
@@ -182,7 +182,7 @@ impl RunSpawner {
             _ => return None,
         };
         let mut crashed = self.by_actor.remove(&actor.get_id())?;
-        if self.services.lifetime.is_closing() {
+        if self.services.core.lifetime.is_closing() {
             return None;
         }
         let error = error.as_str();

@@ -123,15 +123,16 @@ impl Actor for SubAgentSupervisorActor {
                 state.slot_holders.remove(&run_id);
                 state.admitted.remove(&run_id);
                 if let Some(parent) = parent {
-                    self.services.runs.notify_parent(&parent, result);
+                    self.services.core.runs.notify_parent(&parent, result);
                 }
             }
             SubAgentMsg::Cancel(run) => {
                 if let Some(waiting) = state.queued.remove(&run) {
                     self.cancel_queued(&waiting.run);
-                } else if let Some(entry) = self.services.runs.get(&run) {
+                } else if let Some(entry) = self.services.core.runs.get(&run) {
                     if state.admitted.contains(&run) || entry.has_started() {
                         self.services
+                            .core
                             .runs
                             .notify(&entry, RunInput::End(EndInput::Cancel));
                     } else {
@@ -205,6 +206,7 @@ impl SubAgentSupervisorActor {
         }
         if self
             .services
+            .core
             .runs
             .register(&run)
             .control
@@ -225,7 +227,7 @@ impl SubAgentSupervisorActor {
     }
 
     fn cancel_queued(&self, run: &Run) {
-        if let Some(entry) = self.services.runs.get(&run.run_id) {
+        if let Some(entry) = self.services.core.runs.get(&run.run_id) {
             self.end_unstarted(entry);
         }
     }
@@ -251,9 +253,10 @@ impl SubAgentSupervisorActor {
         let slots = self.slots;
         while state.slot_holders.len() < slots {
             if let Some(run) = state.slot_requests.pop_front() {
-                let grant =
-                    |entry: Arc<RunEntry>| self.services.runs.send(&entry, RunMsg::SlotGranted);
-                if self.services.runs.get(&run).is_some_and(grant) {
+                let grant = |entry: Arc<RunEntry>| {
+                    self.services.core.runs.send(&entry, RunMsg::SlotGranted)
+                };
+                if self.services.core.runs.get(&run).is_some_and(grant) {
                     state.slot_holders.insert(run);
                 }
                 continue;
@@ -268,6 +271,7 @@ impl SubAgentSupervisorActor {
             };
             if self
                 .services
+                .core
                 .runs
                 .register(&row)
                 .control

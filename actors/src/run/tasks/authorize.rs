@@ -24,10 +24,10 @@ use crate::{
     clock::now,
     permission::{Permissions, UNCONFINED, exact_grants, fingerprint},
     run::{
+        core::Core,
         machine::{inline, spec::RunSpec, tools::changes_only_artifacts},
         tasks::checked_call::CheckedToolCall,
     },
-    store_reader::StoreReader,
 };
 
 /// Name of the tool that reads files.
@@ -46,9 +46,9 @@ pub(crate) enum Authorization {
 /// Facts about a call that requires permission and was not approved before.
 #[derive(Debug, Clone)]
 struct Facts {
-    /// What the deny rules and the grants say.
+    /// Answer of the deny rules and the grants.
     verdict: CommandVerdict,
-    /// What the network policy says. `Ask` for a call that it does not cover.
+    /// Answer of the network policy. `Ask` for a call that it does not cover.
     network: NetworkPolicy,
     is_allowed_by_mode: bool,
     /// Why a command that is to run without a sandbox has none: the machine cannot confine it.
@@ -56,7 +56,7 @@ struct Facts {
     has_approver: bool,
 }
 
-/// What happens with a call that requires permission.
+/// Decision about a call that requires permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Decision {
     Allowed,
@@ -118,11 +118,8 @@ fn decide(facts: &Facts) -> Decision {
 
 /// Authorizes the tool calls of a runtime.
 pub(crate) struct Authorizer {
+    pub(crate) core: Arc<Core>,
     pub(crate) permissions: Arc<Permissions>,
-    /// The policy for calls that use the network (`permissions.network`).
-    pub(crate) network: NetworkPolicy,
-    pub(crate) reader: StoreReader,
-    pub(crate) redactor: Redactor,
 }
 
 impl Authorizer {
@@ -218,7 +215,7 @@ impl Authorizer {
                 } else {
                     exact_grants(name, &access)
                 };
-                return Err(no_approver(name, &access, allow, &self.redactor));
+                return Err(no_approver(name, &access, allow, &self.core.redactor));
             }
             Decision::NeedsApproval => {}
         }
@@ -239,6 +236,7 @@ impl Authorizer {
         let fingerprint = fingerprint(name, &call.request.raw_arguments, &access, diff.as_deref());
         let run_id = spec.identity.run_id.clone();
         let chain = self
+            .core
             .reader
             .read(move |reader| chain(reader, &run_id))
             .await?;
@@ -266,7 +264,7 @@ impl Authorizer {
             created_at: now(),
             decided_at: None,
         };
-        self.redactor.redact_permission(&mut permission);
+        self.core.redactor.redact_permission(&mut permission);
         Ok(permission)
     }
 
@@ -308,6 +306,7 @@ impl Authorizer {
     ) -> Result<bool, ErrorInfo> {
         let wanted = id.clone();
         let Some(row) = self
+            .core
             .reader
             .read(move |reader| reader.permission(&wanted))
             .await?
@@ -333,7 +332,7 @@ impl Authorizer {
     /// change nothing and touch nothing sensitive. All calls that the policy does not cover require
     /// approval.
     fn network_policy(&self, tool: &ToolSpec, access: &AccessRequest) -> NetworkPolicy {
-        match self.network {
+        match self.core.config.permissions.network {
             NetworkPolicy::Deny if tool.has_tag(NETWORK_TAG) => NetworkPolicy::Deny,
             NetworkPolicy::Allow
                 if tool.has_tag(NETWORK_TAG)

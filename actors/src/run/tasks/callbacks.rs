@@ -12,12 +12,12 @@ use soong_tool::{ToolResult, artifact::NamedArtifacts};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    artifact::ArtifactHandle,
     callback::{
         AfterResult, BeforeResult, CallbackContext, CallbackStep, CallbackToolCall, Reports,
     },
     gateway::make_ids_unique,
     run::{
+        core::Core,
         machine::spec::RunSpec,
         registry::entry::RunEntry,
         tasks::{
@@ -29,8 +29,8 @@ use crate::{
 
 /// Calls the callbacks of runs.
 pub(crate) struct CallbackCalls {
+    pub(crate) core: Arc<Core>,
     pub(crate) starter: Arc<ChildStarter>,
-    pub(crate) artifacts: ArtifactHandle,
 }
 
 /// The run, and the token that cancels its tasks.
@@ -56,7 +56,7 @@ impl CallbackCalls {
             model: spec.model.name.clone(),
             cancel: token.clone(),
             artifacts: NamedArtifacts {
-                service: Arc::new(self.artifacts.clone()),
+                service: Arc::new(self.core.artifacts.clone()),
                 owner: artifact_owner(spec),
                 provenance: Provenance {
                     run_id: Some(identity.run_id.clone()),

@@ -12,20 +12,19 @@ use tokio::sync::oneshot;
 
 use crate::{
     actor_base::closing,
-    artifact::ArtifactHandle,
     gateways::ModelGateways,
     message_files::MessageFiles,
     run::{
+        core::Core,
         machine::{
             effect::RequestedChild,
             errors::run_has_ended,
             input::{ChildRequest, SpawnRequest},
         },
         message::{RunMsg, SpawnReply},
-        registry::{RunRegistry, entry::RunEntry},
+        registry::entry::RunEntry,
         tasks::{cancelled, finalize::Finalizer, load::last_settings},
     },
-    store_reader::StoreReader,
 };
 
 /// Interval at which the actor of a run is looked for while it is restarted.
@@ -36,10 +35,8 @@ const RESTORE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Starts children of live runs.
 pub(crate) struct ChildStarter {
-    pub(crate) runs: Arc<RunRegistry>,
-    pub(crate) reader: StoreReader,
+    pub(crate) core: Arc<Core>,
     pub(crate) models: Arc<ModelGateways>,
-    pub(crate) artifacts: ArtifactHandle,
     pub(crate) finalizer: Arc<Finalizer>,
 }
 
@@ -66,7 +63,7 @@ impl ChildStarter {
         for (index, mut spec) in specs.into_iter().enumerate() {
             self.store_files(parent, &mut spec).await?;
             let before = match &spec.continue_from {
-                Some(trace) => Some(last_settings(&self.reader, trace).await?),
+                Some(trace) => Some(last_settings(&self.core.reader, trace).await?),
                 None => None,
             };
             orders.push(ChildRequest {
@@ -95,7 +92,7 @@ impl ChildStarter {
             {
                 return Ok(children
                     .iter()
-                    .map(|run| AcceptedChild::New(self.runs.register(run)))
+                    .map(|run| AcceptedChild::New(self.core.runs.register(run)))
                     .collect());
             }
             // The actor of the run is being started or restarted.
@@ -103,7 +100,7 @@ impl ChildStarter {
         }
         request.is_queued = false;
         let (sender, answer) = oneshot::channel();
-        let runs = Arc::clone(&self.runs);
+        let runs = Arc::clone(&self.core.runs);
         let reply = SpawnReply::new(move |rows| {
             let accepted = |child: RequestedChild| match child {
                 RequestedChild::New(run) => AcceptedChild::New(runs.register(&run)),
@@ -113,7 +110,9 @@ impl ChildStarter {
             };
             let _ = sender.send(rows.map(|rows| rows.into_iter().map(accepted).collect())); // the caller may be gone
         });
-        self.runs.send(parent, RunMsg::Spawn { request, reply });
+        self.core
+            .runs
+            .send(parent, RunMsg::Spawn { request, reply });
         let crashed = || {
             let message = "the run's actor crashed before it answered: the child may have been started, see `children`";
             ErrorInfo::retryable(ErrorCode::InternalError, message)
@@ -138,7 +137,12 @@ impl ChildStarter {
             return Ok(());
         }
         let wanted = parent.identity.run_id.clone();
-        let Some(run) = self.reader.read(move |reader| reader.run(&wanted)).await? else {
+        let Some(run) = self
+            .core
+            .reader
+            .read(move |reader| reader.run(&wanted))
+            .await?
+        else {
             let message = format!("there is no run {}", parent.identity.run_id);
             return Err(ErrorInfo::new(ErrorCode::RunNotFound, message));
         };
@@ -154,7 +158,7 @@ impl ChildStarter {
             uid: run.uid,
         };
         let files = MessageFiles {
-            artifacts: &self.artifacts,
+            artifacts: &self.core.artifacts,
             owner,
         };
         for message in &mut spec.options.messages {
@@ -180,11 +184,12 @@ impl ChildStarter {
             AcceptedChild::Earlier { run_id, .. } => (None, run_id),
         };
         loop {
-            if let Some(running) = entry.take().or_else(|| self.runs.get(&run_id)) {
+            if let Some(running) = entry.take().or_else(|| self.core.runs.get(&run_id)) {
                 running.wait_outcome().await?;
             }
             let wanted = run_id.clone();
             if let Some(result) = self
+                .core
                 .reader
                 .read(move |reader| reader.child_result(&wanted))
                 .await?

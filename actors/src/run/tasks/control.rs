@@ -56,14 +56,14 @@ impl RunControl for RunAccess {
     }
 
     fn set_collaborator(&self, collaborator: Collaborator) {
-        self.starter.runs.notify(
+        self.starter.core.runs.notify(
             &self.entry,
             RunInput::Child(ChildInput::Named(Box::new(collaborator))),
         );
     }
 
     fn collaborators(&self) -> BoxFuture<'static, Result<Vec<Collaborator>, ErrorInfo>> {
-        let reader = self.starter.reader.clone();
+        let reader = self.starter.core.reader.clone();
         let trace = self.entry.identity.trace_id.clone();
         async move {
             let trace = reader.read(move |reader| reader.trace(&trace)).await?;
@@ -88,7 +88,7 @@ impl RunControl for RunAccess {
                 return Err(ErrorInfo::new(ErrorCode::ValidationError, message));
             };
             let (reply, answer) = oneshot::channel();
-            starter.runs.send(
+            starter.core.runs.send(
                 &entry,
                 RunMsg::Ask {
                     request: QuestionRequest { call, question, to },

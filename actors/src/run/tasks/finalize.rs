@@ -15,11 +15,9 @@ use soong_protocol::{
 use soong_storage::store::{Append, Fence, Reader, StoreError};
 
 use crate::{
-    actor_base::Lifetime,
-    artifact::ArtifactHandle,
     budget::{BudgetAccount, Consumed},
-    journal::JournalHandle,
     run::{
+        core::Core,
         machine::{
             RunState,
             ending::Ending,
@@ -28,15 +26,11 @@ use crate::{
             lost_calls::excused_consumption,
             outcome::{RunOutcome, run_outcome},
         },
-        registry::{
-            RunRegistry,
-            entry::{RunEntry, RunPhase},
-        },
+        registry::entry::{RunEntry, RunPhase},
         resolver::RunResolver,
         step::run_step,
         tasks::load::{read_ended, read_stored, run_events},
     },
-    store_reader::StoreReader,
     task_journal::TaskJournals,
 };
 
@@ -49,13 +43,9 @@ pub(crate) type BudgetUsage = Vec<(Run, Consumed)>;
 
 /// Ends runs that have no actor.
 pub(crate) struct Finalizer {
-    pub(crate) runs: Arc<RunRegistry>,
+    pub(crate) core: Arc<Core>,
     pub(crate) resolver: Arc<RunResolver>,
-    pub(crate) journal: JournalHandle,
-    pub(crate) reader: StoreReader,
-    pub(crate) artifacts: ArtifactHandle,
     pub(crate) task_journals: Arc<TaskJournals>,
-    pub(crate) lifetime: Lifetime,
 }
 
 impl Finalizer {
@@ -65,7 +55,7 @@ impl Finalizer {
     pub(crate) fn finalize_orphan(self: &Arc<Self>, entry: Arc<RunEntry>, ending: Ending) {
         let finalizer = Arc::clone(self);
         entry.set_phase(RunPhase::Ending);
-        self.lifetime.spawn(async move {
+        self.core.lifetime.spawn(async move {
             entry.control.token.cancel();
             entry.status.set_state("ending", "");
             entry.opening.lock().await.is_opened = true;
@@ -73,6 +63,7 @@ impl Finalizer {
             before.wait().await;
             let attempt = || finalizer.finalize_tree(&entry, &ending);
             match finalizer
+                .core
                 .lifetime
                 .keep_trying("ending a run", attempt)
                 .await
@@ -81,12 +72,12 @@ impl Finalizer {
                     if entry.claim_journal() {
                         finalizer.task_journals.start(&entry.identity.run_id);
                     }
-                    finalizer.runs.run_ended(&entry, outcome, result);
+                    finalizer.core.runs.run_ended(&entry, outcome, result);
                 }
                 // The run was never recorded: there is nothing to end.
-                Ok(None) => finalizer.runs.abandon_start(&entry),
+                Ok(None) => finalizer.core.runs.abandon_start(&entry),
                 Err(error) if error.code == ErrorCode::Closing => {} // shutdown marks the run as interrupted
-                Err(error) => finalizer.runs.run_unrecorded(&entry, error),
+                Err(error) => finalizer.core.runs.run_unrecorded(&entry, error),
             }
         });
     }
@@ -116,14 +107,18 @@ impl Finalizer {
     /// and finalizes each open child that is not.
     async fn finalize_children(&self, run_id: &RunId) -> Result<(), ErrorInfo> {
         let id = run_id.clone();
-        let children = self.reader.read(move |reader| reader.children(&id)).await?;
+        let children = self
+            .core
+            .reader
+            .read(move |reader| reader.children(&id))
+            .await?;
         for child in children
             .into_iter()
             .filter(|child| !child.status.is_terminal())
         {
-            match self.runs.get(&child.run_id) {
+            match self.core.runs.get(&child.run_id) {
                 Some(entry) => {
-                    self.runs.cancel(&entry);
+                    self.core.runs.cancel(&entry);
                     entry.wait_outcome().await?;
                 }
                 None => {
@@ -158,6 +153,7 @@ impl Finalizer {
             writes: vec![Write::Run(RunWrite::NewEpoch(run_id.clone()))],
         };
         let ack = self
+            .core
             .journal
             .append_and_wait(open)
             .await
@@ -168,13 +164,14 @@ impl Finalizer {
                 error => ErrorInfo::from(&error),
             })?;
         let mut state = self.read_state(run_id, trace_id).await?;
-        let flush = match self.artifacts.flush_run(trace_id, run_id).await {
+        let flush = match self.core.artifacts.flush_run(trace_id, run_id).await {
             Err(error) if !error.retryable => unknown_flush(error),
             outcome => outcome?,
         };
         // Budget reservations are kept in memory only. A run that was interrupted in an earlier
         // process has none.
         let here = self
+            .core
             .runs
             .get(run_id)
             .filter(|entry| !entry.published().interrupted);
@@ -198,7 +195,8 @@ impl Finalizer {
                 fence: Some(fence),
                 writes: step.writes,
             };
-            self.journal
+            self.core
+                .journal
                 .append_and_wait(append)
                 .await
                 .map_err(|error| match error {
@@ -211,6 +209,7 @@ impl Finalizer {
         }
         // A reservation that was lost with the run's actor no longer counts as used.
         if let Some(account) = self
+            .core
             .runs
             .get(run_id)
             .and_then(|entry| entry.control.budget.clone())
@@ -232,10 +231,11 @@ impl Finalizer {
         let run_id = entry.identity.run_id.clone();
         let trace_id = entry.identity.trace_id.clone();
         let (run, stored) = self
+            .core
             .reader
             .read(move |reader| read_stored(reader, &run_id, &trace_id))
             .await?;
-        let project = self.runs.project_dir(&run.session_id);
+        let project = self.core.runs.project_dir(&run.session_id);
         let spec = self.resolver.resolve(&run, &project)?;
         Ok(RunState::rebuild(Arc::new(spec), stored))
     }
@@ -252,7 +252,7 @@ impl Finalizer {
             }
             read => read.map(|(run, stored)| (run, Some(stored))),
         };
-        let (run, stored) = self.reader.read(read).await?;
+        let (run, stored) = self.core.reader.read(read).await?;
         let spec = Arc::new(self.resolver.resolve_ended(&run));
         Ok(match stored {
             Some(stored) => RunState::rebuild(spec, stored),
@@ -267,6 +267,7 @@ impl Finalizer {
         }
         let spec = self.resolver.resolve_ended(&run);
         let stored = self
+            .core
             .reader
             .read(move |reader| read_ended(reader, &run))
             .await?;
@@ -322,7 +323,7 @@ impl Finalizer {
             }
             Ok(tree)
         };
-        self.reader.read(read).await
+        self.core.reader.read(read).await
     }
 
     /// Registers interrupted runs in the given order, which must be parents first, and restores the
@@ -331,8 +332,8 @@ impl Finalizer {
     pub(crate) fn register_interrupted(&self, runs: &[Run], used: &BudgetUsage) {
         let mut has_new = false;
         for run in runs {
-            let is_new = !self.runs.contains(&run.run_id);
-            let entry = self.runs.register(run);
+            let is_new = !self.core.runs.contains(&run.run_id);
+            let entry = self.core.runs.register(run);
             if is_new {
                 entry.set_interrupted(true);
             }
@@ -350,6 +351,7 @@ impl Finalizer {
         for (run, consumed) in used {
             let parent_account = || accounts.get(run.parent_run_id.as_ref()?).cloned();
             let own = self
+                .core
                 .runs
                 .get(&run.run_id)
                 .and_then(|entry| entry.control.budget.clone());

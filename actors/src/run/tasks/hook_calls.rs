@@ -14,12 +14,12 @@ use soong_protocol::{ErrorCode, ErrorInfo, Event, HookEvent};
 use soong_tool::ToolResult;
 
 use crate::{
-    actor_base::Lifetime,
     hook::{HookInput, HookPoint, HookResult},
     run::{
+        core::Core,
         debug_artifacts::DebugArtifacts,
         machine::{input::RunInput, spec::RunSpec},
-        registry::{RunRegistry, entry::RunEntry},
+        registry::entry::RunEntry,
         tasks::checked_call::CheckedToolCall,
     },
 };
@@ -80,8 +80,7 @@ pub(crate) fn outcome(result: &ToolResult, redact: impl Fn(&mut String)) -> Valu
 /// Calls the hooks of runs.
 #[derive(Clone)]
 pub(crate) struct HookCalls {
-    pub(crate) runs: Arc<RunRegistry>,
-    pub(crate) lifetime: Lifetime,
+    pub(crate) core: Arc<Core>,
     /// Stores what hooks received and answered; present if `runtime.debug_artifacts` is set.
     pub(crate) debug_artifacts: Option<Arc<DebugArtifacts>>,
 }
@@ -151,17 +150,17 @@ impl HookCalls {
         let hooks = self.clone();
         let entry = Arc::clone(entry);
         let spec = Arc::clone(spec);
-        self.lifetime.spawn(async move {
-            let project = hooks.runs.project_dir(&spec.identity.session_id);
+        self.core.lifetime.spawn(async move {
+            let project = hooks.core.runs.project_dir(&spec.identity.session_id);
             let result = tokio::select! {
                 result = hooks.call(&spec, &input, &project) => result,
-                () = hooks.lifetime.closing().cancelled() => return,
+                () = hooks.core.lifetime.closing().cancelled() => return,
             };
             for error in result.failures {
                 let event = input.event.as_str().to_owned();
                 tracing::warn!(hook = event, error, "hook failed");
                 let failed = Box::new(HookEvent::Failed { event, error }.into());
-                hooks.runs.notify(&entry, RunInput::Report(failed));
+                hooks.core.runs.notify(&entry, RunInput::Report(failed));
             }
         });
     }
@@ -193,7 +192,7 @@ impl HookCalls {
         self.call(
             spec,
             &input,
-            &self.runs.project_dir(&spec.identity.session_id),
+            &self.core.runs.project_dir(&spec.identity.session_id),
         )
         .await
     }

@@ -139,7 +139,7 @@ impl JobTools for Tools {
         async move {
             let memory = self.services.memory.of(&self.spec.identity.uid);
             let read = spawn_blocking(move || memory.read_and_log()).await;
-            read.map_err(|error| failed_task(&self.services.redactor, "the memory", error))?
+            read.map_err(|error| failed_task(&self.services.core.redactor, "the memory", error))?
         }
         .boxed()
     }
@@ -157,7 +157,7 @@ impl JobTools for Tools {
             let writing = spawn_blocking(move || (memory.change(&changes), changes));
             let (added, changes) = writing
                 .await
-                .map_err(|error| failed_task(&self.services.redactor, "the memory", error))?;
+                .map_err(|error| failed_task(&self.services.core.redactor, "the memory", error))?;
             Ok(LearnedChanges {
                 added: added?,
                 changes,
@@ -189,9 +189,9 @@ impl JobTools for Tools {
     fn flush_documents(&mut self) -> BoxFuture<'_, Result<FlushReport, ErrorInfo>> {
         async move {
             let identity = &self.spec.identity;
-            let artifacts = &self.services.artifacts;
+            let artifacts = &self.services.core.artifacts;
             let flush = || artifacts.flush_run(&identity.trace_id, &identity.run_id);
-            let lifetime = &self.services.lifetime;
+            let lifetime = &self.services.core.lifetime;
             lifetime
                 .keep_trying("storing a run's documents", flush)
                 .await
@@ -210,7 +210,7 @@ impl JobTools for Tools {
                 message_sequence: None,
                 tool_call_id: None,
             };
-            store_text(&self.services.artifacts, &self.spec, &source, text).await
+            store_text(&self.services.core.artifacts, &self.spec, &source, text).await
         }
         .boxed()
     }
@@ -225,7 +225,7 @@ impl Tools {
     ) -> JobOutcome {
         let kind = request.kind();
         let policy = self.policy;
-        let redactor = self.services.redactor.clone();
+        let redactor = self.services.core.redactor.clone();
         let token = match policy.on_cancel {
             OnCancel::CutOff => self.token.clone(),
             OnCancel::CutOffCalls | OnCancel::Complete => CancellationToken::new(),
@@ -289,7 +289,13 @@ impl RunTasks {
         let mailbox = self.mailbox(myself);
         let services = &self.services;
         let observer = policy.model_call.map(|kind| {
-            CallObserver::new(&services.journal, &self.entry, spec, kind, mailbox.clone())
+            CallObserver::new(
+                &services.core.journal,
+                &self.entry,
+                spec,
+                kind,
+                mailbox.clone(),
+            )
         });
         let mut tools = Tools {
             services: Arc::clone(services),
@@ -307,7 +313,7 @@ impl RunTasks {
         }
         self.spawn(async move {
             let outcome = tools.run(request, pending()).await;
-            let is_closing = tools.services.lifetime.is_closing();
+            let is_closing = tools.services.core.lifetime.is_closing();
             if !(policy.is_silent_at_close && is_closing) {
                 tools.report(outcome);
             }
@@ -330,7 +336,7 @@ impl RunTasks {
         });
         let component = kind.policy().component;
         let task_of_run = self.tracker.token();
-        let lifetime = self.services.lifetime.clone();
+        let lifetime = self.services.core.lifetime.clone();
         let closing = lifetime.closing().clone();
         let run_ended = detachment.run_ended.clone();
         lifetime.spawn(async move {
@@ -421,7 +427,7 @@ async fn record(services: &TaskServices, spec: &RunSpec, event: Event) {
             fence: None,
             writes,
         };
-        match services.journal.append_and_wait(append).await {
+        match services.core.journal.append_and_wait(append).await {
             // The session was deleted meanwhile.
             Err(StoreError::SessionDeleting(_) | StoreError::NotFound(_)) | Ok(_) => Ok(()),
             Err(error) => Err(ErrorInfo::from(&error)),
@@ -429,6 +435,7 @@ async fn record(services: &TaskServices, spec: &RunSpec, event: Event) {
     };
     // It fails only if the runtime closes.
     let _ = services
+        .core
         .lifetime
         .keep_trying("recording the outcome of a job", append)
         .await;

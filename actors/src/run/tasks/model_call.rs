@@ -20,7 +20,6 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     actor_base::Mailbox,
-    artifact::ArtifactHandle,
     budget::{Reservation, ReserveRequest},
     callback::Reports,
     clock::now,
@@ -31,6 +30,7 @@ use crate::{
     message_files::MessageFiles,
     run::{
         clock::ClockPause,
+        core::Core,
         debug_artifacts::DebugArtifacts,
         machine::{
             effect::ModelCall,
@@ -38,7 +38,7 @@ use crate::{
             spec::{ModelSpec, RunSpec},
         },
         message::RunMsg,
-        registry::{RunRegistry, entry::RunEntry},
+        registry::entry::RunEntry,
         tasks::{
             artifact_owner,
             call_meter::CallMeter,
@@ -279,9 +279,8 @@ impl CallSink for CallObserver {
 
 /// Makes the model calls of runs.
 pub(crate) struct ModelCaller {
+    pub(crate) core: Arc<Core>,
     pub(crate) models: Arc<ModelGateways>,
-    pub(crate) runs: Arc<RunRegistry>,
-    pub(crate) artifacts: ArtifactHandle,
     pub(crate) callbacks: Arc<CallbackCalls>,
     pub(crate) token_deviations: Arc<TokenDeviations>,
     /// Whether the first of several sub-agents starts alone (`agents.warm_prefix`).
@@ -301,7 +300,7 @@ impl ModelCaller {
         match outcome {
             Err(failure) if failure.code == ErrorCode::RuntimeFailed => {
                 loop {
-                    if let Some(links) = self.runs.links(&spec.identity.session_id) {
+                    if let Some(links) = self.core.runs.links(&spec.identity.session_id) {
                         links.session.interrupt(failure.clone());
                     }
                     // The supervisor may have crashed while it handled the request.
@@ -334,7 +333,7 @@ impl ModelCaller {
         observer: &mut CallObserver,
     ) -> Result<Completion, ErrorInfo> {
         let inventory = match spec.tool("read_artifact") {
-            Some(_) => self.artifacts.inventory(&artifact_owner(spec)).await?,
+            Some(_) => self.core.artifacts.inventory(&artifact_owner(spec)).await?,
             None => None,
         };
         let context = RunContext {
@@ -413,7 +412,7 @@ impl ModelCaller {
     /// depends on the service.
     async fn request(&self, spec: &RunSpec, model: &ModelSpec, prompt: &Prompt) -> ModelRequest {
         let files = MessageFiles {
-            artifacts: &self.artifacts,
+            artifacts: &self.core.artifacts,
             owner: artifact_owner(spec),
         };
         ModelRequest {

@@ -84,7 +84,7 @@ impl ModelCaller {
         let parent = spec
             .identity
             .parent_id()
-            .and_then(|parent| self.runs.get(parent));
+            .and_then(|parent| self.core.runs.get(parent));
         parent.is_some_and(|parent| parent.published().child_count >= MIN_SIBLINGS)
     }
 }

@@ -53,7 +53,7 @@ impl Finalizer {
                 Err(StoreOrRequestError::Request(error)) => return Err(error),
                 Ok(children) => {
                     for run in &children {
-                        self.runs.register(run);
+                        self.core.runs.register(run);
                     }
                     return Ok(Some(children));
                 }
@@ -74,6 +74,7 @@ impl Finalizer {
             writes: vec![Write::Run(RunWrite::NewEpoch(identity.run_id.clone()))],
         };
         let ack = self
+            .core
             .journal
             .append_and_wait(open)
             .await
@@ -94,6 +95,7 @@ impl Finalizer {
             active_ms: None,
         };
         let appended = self
+            .core
             .journal
             .append_and_wait(Append {
                 fence: Some(fence),

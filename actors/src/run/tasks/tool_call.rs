@@ -7,23 +7,22 @@ use std::{
 };
 
 use soong_protocol::{
-    ArtifactSource, Config, Delta, ErrorCode, ErrorInfo, Event, MessageContent, Permission,
+    ArtifactSource, Delta, ErrorCode, ErrorInfo, Event, MessageContent, Permission,
 };
-use soong_text::{Redactor, StreamRedactor};
+use soong_text::StreamRedactor;
 use soong_tool::{OutputLimit, Progress, Tool, ToolContext, ToolOutput, ToolResult, ToolServices};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    artifact::ArtifactHandle,
     callback::{AfterResult, BeforeResult, Reports},
     clock::now,
     events::LiveDelta,
     hook::HookPoint,
-    journal::JournalHandle,
     message_files::MessageFiles,
     run::{
+        core::Core,
         machine::{inline::InlineLimits, spec::RunSpec, tools::is_internal_tool},
-        registry::{RunRegistry, entry::RunEntry},
+        registry::entry::RunEntry,
         tasks::{
             artifact_owner,
             authorize::{Authorization, Authorizer},
@@ -36,7 +35,6 @@ use crate::{
             tool_output,
         },
     },
-    store_reader::StoreReader,
 };
 
 /// The outcome of an attempt to run a call.
@@ -88,16 +86,11 @@ fn path_changed(tool: &str) -> ErrorInfo {
 
 /// Runs the tool calls of a runtime.
 pub(crate) struct ToolRunner {
-    pub(crate) config: Arc<Config>,
+    pub(crate) core: Arc<Core>,
     pub(crate) authorizer: Authorizer,
-    pub(crate) runs: Arc<RunRegistry>,
     pub(crate) starter: Arc<ChildStarter>,
     pub(crate) hooks: HookCalls,
     pub(crate) callbacks: Arc<CallbackCalls>,
-    pub(crate) artifacts: ArtifactHandle,
-    pub(crate) journal: JournalHandle,
-    pub(crate) reader: StoreReader,
-    pub(crate) redactor: Redactor,
 }
 
 impl ToolRunner {
@@ -110,8 +103,8 @@ impl ToolRunner {
         token: &CancellationToken,
         storing: &TaskTracker,
     ) -> ToolContext {
-        let project_dir = self.runs.project_dir(&spec.identity.session_id);
-        let artifact_service = self.artifacts.with_tasks(storing);
+        let project_dir = self.core.runs.project_dir(&spec.identity.session_id);
+        let artifact_service = self.core.artifacts.with_tasks(storing);
         let limits = call.request.output_limits;
         ToolContext {
             session_incarnation: spec.identity.session_incarnation,
@@ -126,7 +119,7 @@ impl ToolRunner {
             project_dir,
             output_limit: OutputLimit {
                 kinds: Arc::clone(&spec.model.input.kinds),
-                bytes: self.config.tools.output_limit_bytes.min(limits.bytes),
+                bytes: self.core.config.tools.output_limit_bytes.min(limits.bytes),
                 tokens: limits.tokens,
             },
             cancel: token.clone(),
@@ -146,10 +139,10 @@ impl ToolRunner {
 
     /// Returns the handle with which a call streams its progress.
     fn progress(&self, entry: &Arc<RunEntry>, tool_call_id: &str) -> Progress {
-        let journal = self.journal.clone();
+        let journal = self.core.journal.clone();
         let entry = Arc::clone(entry);
         let tool_call_id = tool_call_id.to_owned();
-        let shown = Mutex::new(StreamRedactor::new(&self.redactor));
+        let shown = Mutex::new(StreamRedactor::new(&self.core.redactor));
         Progress::new(move |text| {
             let at = now();
             entry.control.clock.progress(at);
@@ -216,7 +209,7 @@ impl ToolRunner {
             return ToolAttempt::ended(Err(ErrorInfo::new(ErrorCode::ToolNotAvailable, message)));
         };
         // Read after hooks and callbacks: they may have taken a while.
-        let mode = self.runs.permission_mode(run.entry);
+        let mode = self.core.runs.permission_mode(run.entry);
         match self
             .authorizer
             .authorize(spec, mode, &call, tool, &context)
@@ -307,7 +300,7 @@ impl ToolRunner {
             .request
             .spec
             .timeout_ms
-            .unwrap_or(self.config.tools.default_timeout_ms);
+            .unwrap_or(self.core.config.tools.default_timeout_ms);
         let calling = tool.call(context.clone(), call.arguments.clone());
         let Ok(result) = tokio::time::timeout(Duration::from_millis(limit_ms), calling).await
         else {
@@ -336,7 +329,7 @@ impl ToolRunner {
             }
             error
         })?;
-        output.redact(&self.redactor); // before it is shortened
+        output.redact(&self.core.redactor); // before it is shortened
         let limits = InlineLimits {
             bytes: context.output_limit.bytes,
             tokens: context.output_limit.tokens,
@@ -359,7 +352,7 @@ impl ToolRunner {
     /// output: the effect of the tool has happened, so the call does not fail.
     async fn store_files(&self, output: &mut ToolOutput, spec: &RunSpec, context: &ToolContext) {
         let files = MessageFiles {
-            artifacts: &self.artifacts,
+            artifacts: &self.core.artifacts,
             owner: artifact_owner(spec),
         };
         let provenance = tool_output::provenance(context);
@@ -395,6 +388,7 @@ impl ToolRunner {
     ) -> Option<ToolOutput> {
         let run = spec.identity.run_id.clone();
         let recorded = self
+            .core
             .reader
             .read(move |reader| recorded_outcomes(reader, &run, turn))
             .await;

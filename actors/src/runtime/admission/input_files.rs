@@ -44,7 +44,7 @@ impl Runtime {
             .input;
         contents(start).try_for_each(|content| limits.check_content(content))?;
         let session_id = request.run.session_id.clone();
-        let artifacts = services.artifact_handle();
+        let artifacts = services.core.artifacts.clone();
         let owner = ArtifactOwner {
             session_id: session_id.clone(),
             uid: request.run.uid.clone(),
@@ -105,7 +105,7 @@ impl Runtime {
     /// Deletes the files of a request that was rejected after they were stored.
     pub(super) async fn discard_input_files(&self, stored: StoredInput) {
         let Some(owner) = stored.owner else { return };
-        let artifacts = self.inner.services.artifact_handle();
+        let artifacts = self.inner.services.core.artifacts.clone();
         MessageFiles {
             artifacts: &artifacts,
             owner,

@@ -140,7 +140,7 @@ impl RuntimeBuilder {
         let unfinished = match UnfinishedWork::find(&services, &self.recover).await {
             Ok(unfinished) => unfinished,
             Err(error) => {
-                services.journal.close(threads).await; // before the home is unlocked
+                services.core.journal.close(threads).await; // before the home is unlocked
                 return Err(error);
             }
         };
@@ -466,10 +466,16 @@ impl UnfinishedWork {
     /// Deletes unregistered blobs, ends the interrupted runs that are not resumed, and returns the
     /// rest of the work.
     async fn find(services: &Arc<Services>, policy: &RecoveryPolicy) -> Result<Self, ErrorInfo> {
-        services.artifacts.delete_unregistered_blobs().await?;
+        services
+            .core
+            .artifacts
+            .store()
+            .delete_unregistered_blobs()
+            .await?;
         let (interrupted_runs, runs) = policy.find_interrupted(services).await?;
         let task_journals = services.task_journals.incomplete_ended_runs().await?;
         let session_deletions = services
+            .core
             .reader
             .read(|reader| reader.session_deletions())
             .await?;
@@ -494,16 +500,16 @@ async fn start_tree(
         restart::NEVER.label,
         None,
     );
-    let idle_after = Duration::from_secs(services.config.runtime.idle_session_s);
+    let idle_after = Duration::from_secs(services.core.config.runtime.idle_session_s);
     let root = RuntimeSupervisorActor {
-        journal: services.journal.clone(),
-        artifacts: Arc::clone(&services.artifacts),
+        journal: services.core.journal.clone(),
+        artifacts: Arc::clone(services.core.artifacts.store()),
         mcp: Arc::clone(&services.resolver.mcp),
-        runs: Arc::clone(&services.runs),
+        runs: Arc::clone(&services.core.runs),
         sessions: Arc::new(sessions),
-        bus: Arc::clone(&services.bus),
+        bus: Arc::clone(&services.core.bus),
         actor_tree: Arc::clone(&services.actor_tree),
-        lifetime: services.lifetime.clone(),
+        lifetime: services.core.lifetime.clone(),
         idle_after,
         status,
     };
@@ -514,9 +520,9 @@ async fn start_tree(
         )
     })?;
     services.resolver.models.set_supervisor(root.clone());
-    let runs = &services.runs;
-    let lifetime = &services.lifetime;
-    let stuck_after_ms = wiring::stuck_after_ms(&services.config);
+    let runs = &services.core.runs;
+    let lifetime = &services.core.lifetime;
+    let stuck_after_ms = wiring::stuck_after_ms(&services.core.config);
     lifetime.spawn(watch_for_stuck_runs(
         Arc::clone(runs),
         lifetime.clone(),

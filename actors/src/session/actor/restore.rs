@@ -17,6 +17,7 @@ use crate::{
 async fn fail_interrupted(services: &SessionServices, id: &SessionId) -> Result<(), ErrorInfo> {
     let wanted = id.clone();
     let runs = services
+        .core
         .reader
         .read(move |reader| reader.live_runs(Some(&wanted)))
         .await?;
@@ -29,12 +30,17 @@ impl SessionActor {
         let session = Mailbox::new(myself.clone(), Arc::clone(&self.status));
         let services = Arc::clone(&self.services);
         let id = self.key.session_id.clone();
-        self.services.lifetime.spawn(async move {
+        self.services.core.lifetime.spawn(async move {
             // The empty append completes after every append that the previous incarnation had
             // submitted.
-            let _ = services.journal.append_and_wait(Append::default()).await;
+            let _ = services
+                .core
+                .journal
+                .append_and_wait(Append::default())
+                .await;
             let attempt = || async {
-                if is_recovery && services.config.runtime.recovery == Some(RecoveryMode::Fail) {
+                if is_recovery && services.core.config.runtime.recovery == Some(RecoveryMode::Fail)
+                {
                     fail_interrupted(&services, &id).await?;
                 }
                 let wanted = id.clone();
@@ -44,12 +50,13 @@ impl SessionActor {
                         reader.live_runs(Some(&wanted))?,
                     ))
                 };
-                let (known, runs) = services.reader.read(read).await?;
+                let (known, runs) = services.core.reader.read(read).await?;
                 let used = services.finalizer.read_used(&runs).await?;
                 Ok((known, runs, used))
             };
             session.send(
                 match services
+                    .core
                     .lifetime
                     .keep_trying("reading a session", attempt)
                     .await
@@ -63,7 +70,7 @@ impl SessionActor {
 
     /// Ends the live runs of a session that cannot be read, and rejects the held start requests.
     pub(super) fn unreadable(&self, state: &mut SessionState, error: &ErrorInfo) {
-        if self.services.lifetime.is_closing() {
+        if self.services.core.lifetime.is_closing() {
             return; // closing interrupts them
         }
         tracing::error!(session = %self.key.session_id, %error, "failed to read a session; its runs are ended as failed");
@@ -84,7 +91,7 @@ impl SessionActor {
 
     /// Returns the live runs of the session that match `wanted`.
     pub(super) fn live_runs(&self, wanted: impl Fn(&RunId) -> bool) -> Vec<Arc<RunEntry>> {
-        self.services.runs.select(|run| {
+        self.services.core.runs.select(|run| {
             run.identity.session_id == self.key.session_id && wanted(&run.identity.run_id)
         })
     }
@@ -152,6 +159,7 @@ impl SessionActor {
         }
         let cancelled = |queued: &QueuedRun| {
             self.services
+                .core
                 .runs
                 .register(&queued.run)
                 .control
