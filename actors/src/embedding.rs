@@ -55,6 +55,8 @@
 //!
 //! # Typed answers
 //!
+//! [`Runtime::ask`](crate::Runtime::ask) returns the answer to a prompt as text, `ask_as` as a value:
+//!
 //! ```no_run
 //! # async fn example(runtime: soong::Runtime) -> Result<(), soong::ErrorInfo> {
 //! use soong::schemars::{self, JsonSchema};

@@ -97,7 +97,6 @@ pub use runtime::{
     Artifacts, Child, Children, Fork, HeadSwitched, InterruptedRuns, Memory, Permissions,
     Questions, RecoveryPolicy, RunFilter, RunHandle, RunRequest, RunSetting, Runtime,
     RuntimeBuilder, RuntimeInfo, SessionSpec, Sessions, Setting, SettingUpdates, Traces, Tree,
-    already_decided,
 };
 pub use session::{SessionCleanup, SessionCleanupFailure, SessionCleanupReport};
 pub use soong_protocol::{

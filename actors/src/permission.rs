@@ -19,8 +19,8 @@ pub(crate) use names::missing_mcp_tools;
 pub use names::unknown_tools;
 use sha2::{Digest, Sha256};
 use soong_protocol::{
-    AccessRequest, Config, Decision, ErrorCode, ErrorInfo, Permission, PermissionId,
-    PermissionMode, PermissionStatus, RunSettings, Scope, SessionId,
+    AccessRequest, Config, Decision, ErrorInfo, Permission, PermissionId, PermissionMode,
+    RunSettings, Scope, SessionId,
 };
 use soong_tool::command::{CommandPattern, CommandVerdict, Rules};
 
@@ -347,22 +347,4 @@ pub(crate) fn fingerprint(
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect()
-}
-
-/// Returns the error for a permission request that is already decided or withdrawn.
-pub fn already_decided_error(permission: &Permission) -> ErrorInfo {
-    let id = &permission.permission_id;
-    let message = match permission.status {
-        PermissionStatus::Withdrawn => {
-            format!("permission {id} is no longer pending: its run has ended")
-        }
-        status => {
-            format!(
-                "permission {id} was already {}, by {}",
-                status.as_str(),
-                permission.by.as_deref().unwrap_or("another approver")
-            )
-        }
-    };
-    ErrorInfo::new(ErrorCode::AlreadyDecided, message)
 }

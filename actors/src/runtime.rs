@@ -55,7 +55,7 @@ use home::HomeLock;
 pub use info::RuntimeInfo;
 pub use memory::Memory;
 pub use permissions::Permissions;
-pub use questions::{Questions, already_decided};
+pub use questions::Questions;
 use ractor::ActorRef;
 pub use recovery::{InterruptedRuns, RecoveryPolicy};
 pub use run_filter::RunFilter;
@@ -202,6 +202,14 @@ impl Runtime {
         runs.into_iter()
             .map(|entry| RunHandle::new(Arc::clone(services), entry))
             .collect()
+    }
+
+    /// Runs a prompt in a new session, and returns the answer.
+    ///
+    /// # Errors
+    /// Those of [`Runtime::start`] and [`RunHandle::answer`].
+    pub async fn ask(&self, prompt: impl Into<MessageContent>) -> Result<String, ErrorInfo> {
+        self.start(RunRequest::new(prompt)).await?.answer().await
     }
 
     /// Runs a prompt in a new session, and parses the answer as a value of type `T`, whose JSON

@@ -5,10 +5,12 @@ use serde_json::Value;
 
 macro_rules! codes {
     ($($(#[$meta:meta])* $variant:ident = $text:literal),* $(,)?) => {
-        /// A stable error code. Tool results, runs and API calls share this closed set.
+        /// A stable error code. Tool results, runs and API calls share this set. Later versions may add
+        /// codes.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         #[serde(rename_all = "snake_case")]
+        #[non_exhaustive]
         pub enum ErrorCode { $($(#[$meta])* $variant),* }
 
         impl ErrorCode {

@@ -223,6 +223,21 @@ pub struct Permission {
 }
 
 impl Permission {
+    /// Returns the error for another decision about a request that accepts none any more.
+    pub fn already_decided(&self) -> ErrorInfo {
+        let id = &self.permission_id;
+        let message = match self.status {
+            PermissionStatus::Withdrawn => {
+                format!("permission {id} is no longer pending: its run has ended")
+            }
+            status => {
+                let by = self.by.as_deref().unwrap_or("another approver");
+                format!("permission {id} was already {}, by {by}", status.as_str())
+            }
+        };
+        ErrorInfo::new(ErrorCode::AlreadyDecided, message)
+    }
+
     /// Parses the arguments of the call.
     ///
     /// # Errors

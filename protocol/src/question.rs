@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{QuestionId, RunId, SessionId, Timestamp, TraceId};
+use crate::{ErrorCode, ErrorInfo, QuestionId, RunId, SessionId, Timestamp, TraceId};
 
 /// Status of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -55,4 +55,21 @@ pub struct Question {
     /// Time at which the question was answered or withdrawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<Timestamp>,
+}
+
+impl Question {
+    /// Returns the error for another answer to a question that accepts none any more.
+    pub fn already_decided(&self) -> ErrorInfo {
+        let id = &self.question_id;
+        let message = match self.status {
+            QuestionStatus::Withdrawn => {
+                format!("question {id} is no longer open: its run has ended")
+            }
+            QuestionStatus::Answered | QuestionStatus::Pending => format!(
+                "question {id} has already been answered: {:?}",
+                self.answer.as_deref().unwrap_or_default()
+            ),
+        };
+        ErrorInfo::new(ErrorCode::AlreadyDecided, message)
+    }
 }

@@ -267,12 +267,7 @@ async fn answers_are_text_or_typed_and_failures_are_errors() {
     });
     let world = TestRuntime::open(model).await;
     let runtime = world.runtime();
-    assert_eq!(
-        with_timeout(runtime.start("x").await.unwrap().answer())
-            .await
-            .unwrap(),
-        "done"
-    );
+    assert_eq!(with_timeout(runtime.ask("x")).await.unwrap(), "done");
     assert_eq!(
         with_timeout(runtime.ask_as::<Report>("count"))
             .await

@@ -20,9 +20,7 @@ use soong_storage::store::{Append, PermissionFilter, StoreError};
 
 use crate::{
     clock::now,
-    permission::{
-        ApprovalDecision, Approver, PermissionHandler, Permissions, already_decided_error,
-    },
+    permission::{ApprovalDecision, Approver, PermissionHandler, Permissions},
     run::{RunInput, core::Core, machine::input::ToolInput},
 };
 
@@ -81,7 +79,7 @@ impl Approvals {
                     // The first call may have failed after its decision was stored, without
                     // notifying the run.
                     self.notify(awaited).await;
-                    return Err(already_decided_error(&stored));
+                    return Err(stored.already_decided());
                 }
             }
             Err(error) => {

@@ -5,7 +5,7 @@
 //!
 //! Elsewhere: how a run asks (`run/machine/tool_calls/questions.rs`).
 
-use soong_protocol::{ErrorCode, ErrorInfo, Question, QuestionId, QuestionStatus, Write};
+use soong_protocol::{ErrorCode, ErrorInfo, Question, QuestionId, Write};
 use soong_storage::store::{Append, QuestionFilter, StoreError};
 
 use super::{Runtime, not_found};
@@ -92,20 +92,7 @@ impl Questions<'_> {
         if written.is_ok() || (is_second && is_same) {
             Ok(question)
         } else {
-            Err(already_decided(&question))
+            Err(question.already_decided())
         }
     }
-}
-
-/// Returns the error for a question that accepts no answer any more, with the reason.
-pub fn already_decided(question: &Question) -> ErrorInfo {
-    let id = &question.question_id;
-    let message = match question.status {
-        QuestionStatus::Withdrawn => format!("question {id} is no longer open: its run has ended"),
-        _ => format!(
-            "question {id} has already been answered: {:?}",
-            question.answer.as_deref().unwrap_or_default()
-        ),
-    };
-    ErrorInfo::new(ErrorCode::AlreadyDecided, message)
 }

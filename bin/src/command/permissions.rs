@@ -3,7 +3,6 @@
 
 use soong::{
     ErrorCode, ErrorInfo,
-    permission::already_decided_error,
     protocol::{
         Decision, Permission, PermissionMode, PermissionStatus,
         api::{
@@ -144,7 +143,7 @@ pub(super) async fn decide(
     // Check that the permission exists and is pending before starting an owner process.
     let permission = context.source_to_change().await?.permission(id).await?;
     if permission.status != PermissionStatus::Pending {
-        return Err(already_decided_error(&permission).into());
+        return Err(permission.already_decided().into());
     }
     let taker = questions::connect(context, &permission.session_id).await?;
     let soong = report::command(

@@ -1,7 +1,7 @@
 //! `soong questions`: lists the questions that agents ask users, and answers them.
 
 use soong::{
-    ErrorCode, RecoveryPolicy, already_decided,
+    ErrorCode, RecoveryPolicy,
     protocol::{
         Question, QuestionId, QuestionStatus, SessionId,
         api::{AnswerBody, operation::AnswerQuestion},
@@ -201,7 +201,7 @@ pub(super) async fn answer(context: &Context<'_>, id: &str, answer: &str) -> Res
     // Check that the question exists and is pending before starting an owner process.
     let question = context.source_to_change().await?.question(id).await?;
     if question.status != QuestionStatus::Pending {
-        return Err(already_decided(&question).into());
+        return Err(question.already_decided().into());
     }
     let taker = connect(context, &question.session_id).await?;
     let soong = report::command(
