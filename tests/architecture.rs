@@ -561,12 +561,13 @@ fn forgotten_test_findings(manifest: &str, files: &[Source]) -> Vec<String> {
         .collect()
 }
 
-fn forgotten_example_findings(manifest: &str, files: &[Source]) -> Vec<String> {
-    let reached = reachable(&declared(manifest, "example"), files);
+fn forgotten_example_findings(declared: &BTreeSet<&str>, files: &[Source]) -> Vec<String> {
+    let reached = reachable(declared, files);
     let forgotten = files.iter().filter(|file| !reached.contains(&file.path));
     let finding = |file: &Source| {
         format!(
-            "{} is never built: declare it in actors/Cargo.toml as [[example]], or as a module of a file that is",
+            "{} is never built: declare it in actors/Cargo.toml as [[example]], in examples/bench/Cargo.toml as \
+             [[bin]], or as a module of a file that is",
             file.path
         )
     };
@@ -707,10 +708,19 @@ fn every_test_file_is_declared() {
 
 #[test]
 fn every_example_file_is_declared() {
-    assert_none(forgotten_example_findings(
-        &read("actors/Cargo.toml"),
-        &rust_files("examples"),
-    ));
+    let examples = read("actors/Cargo.toml");
+    let benchmarks = read("examples/bench/Cargo.toml");
+    let programs = declared(&benchmarks, "bin");
+    let paths: Vec<String> = programs
+        .iter()
+        .map(|path| match path.strip_prefix("support/") {
+            Some(name) => format!("examples/support/{name}"),
+            None => format!("examples/bench/{path}"),
+        })
+        .collect();
+    let mut files = declared(&examples, "example");
+    files.extend(paths.iter().map(String::as_str));
+    assert_none(forgotten_example_findings(&files, &rust_files("examples")));
 }
 
 #[test]
@@ -867,7 +877,10 @@ fn undeclared_test_and_example_files_are_found() {
         source("examples/a/part.rs", "//! P.\n"),
         source("examples/b.rs", "//! B.\n"),
     ];
-    assert_eq!(forgotten_example_findings(manifest, &files).len(), 1);
+    assert_eq!(
+        forgotten_example_findings(&declared(manifest, "example"), &files).len(),
+        1
+    );
 }
 
 #[test]

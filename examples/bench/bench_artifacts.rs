@@ -1,7 +1,7 @@
 //! Measures artifacts: saving, editing, listing, reading a version, repair at startup, the
 //! inventory in prompts.
 //!
-//! `cargo run --release -p soong --example bench_artifacts [ROUNDS=3] [DIR]`. DIR selects the disk
+//! `cargo run --release -p soong-bench --bin bench_artifacts [ROUNDS=3] [DIR]`. DIR selects the disk
 //! under test, by default the current folder; everything written there is removed again. Prints the
 //! medians of the rounds. All writes are durable (`full`). For saves, it also prints the floor of
 //! the same disk in the same round: write to a temporary file, sync, rename, sync the folder and

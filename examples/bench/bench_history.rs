@@ -1,7 +1,7 @@
 //! Measures the cost of long histories: opening a large home, resuming interrupted runs, rewinding,
 //! building the context of a long conversation, and bytes on disk.
 //!
-//! `cargo run --release -p soong --example bench_history [ROUNDS=5] [DIR] [SESSIONS=10000]`. DIR
+//! `cargo run --release -p soong-bench --bin bench_history [ROUNDS=5] [DIR] [SESSIONS=10000]`. DIR
 //! selects the disk under test, by default the current folder; everything written there is removed
 //! again. Prints the medians of the rounds. All writes are durable (`full`), except when the
 //! histories are created.

@@ -1,6 +1,6 @@
 //! Measures the throughput of the store's writer thread in durable events per second.
 //!
-//! `cargo run --release -p soong --example bench_journal [SECONDS_PER_ROW] [DIR]`, by default 2 s
+//! `cargo run --release -p soong-bench --bin bench_journal [SECONDS_PER_ROW] [DIR]`, by default 2 s
 //! and the current folder (the disk under test; everything written there is removed again). 1, 8
 //! and 64 writers, each with its own trace, append four events at a time and wait for the
 //! acknowledgement before the next append. The sync time of the disk is measured before each row.

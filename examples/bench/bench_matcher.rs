@@ -1,6 +1,6 @@
 //! Measures the text matcher on 1 MB of text.
 //!
-//! `cargo run --release -p soong --no-default-features --example bench_matcher [CONTENT OLD]`. If
+//! `cargo run --release -p soong-bench --no-default-features --bin bench_matcher [CONTENT OLD]`. If
 //! two files are given, the second is searched for in the first instead. Prints the best of ten
 //! runs; each is stopped after 500 ms, the limit that the product uses.
 

@@ -1,6 +1,6 @@
 //! Measures reading, finding and adding experiences.
 //!
-//! `cargo run --release -p soong --example bench_memory [EXPERIENCES]`, by default 10 000, in a
+//! `cargo run --release -p soong-bench --bin bench_memory [EXPERIENCES]`, by default 10 000, in a
 //! temporary folder. Each figure is the median of 31 rounds. "Read" parses the whole file, as after
 //! each change. "Found" searches for two intents and two states, each of which about one experience
 //! in a hundred has. "Added" writes one more experience, including fsync.

@@ -1,7 +1,7 @@
 //! Measures how the cost of reading grows with the home: lists, single records, the actor tree and
 //! usage.
 //!
-//! `cargo run --release -p soong --example bench_reads [RUNS=100000] [DIR]`, by default in the
+//! `cargo run --release -p soong-bench --bin bench_reads [RUNS=100000] [DIR]`, by default in the
 //! current folder (everything written there is removed again). Each figure is the median of 50
 //! reads, in milliseconds. A home with a thousandth of the runs is measured first.
 

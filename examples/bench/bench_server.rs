@@ -4,11 +4,11 @@
 //!
 //! ```sh
 //! cargo build --release
-//! cargo run --release -p soong --example bench_server requests 64 5000    # clients, runs
-//! cargo run --release -p soong --example bench_server watchers 1000 2000  # WebSockets on one run, events
-//! cargo run --release -p soong --example bench_server idle 10000 1000     # sessions, WebSockets
-//! cargo run --release -p soong --example bench_server storm 10000 4       # disconnects, restarts of the server
-//! cargo run --release -p soong --example bench_server monitor 1000 150    # actors, pairs of rounds
+//! cargo run --release -p soong-bench --bin bench_server requests 64 5000    # clients, runs
+//! cargo run --release -p soong-bench --bin bench_server watchers 1000 2000  # WebSockets on one run, events
+//! cargo run --release -p soong-bench --bin bench_server idle 10000 1000     # sessions, WebSockets
+//! cargo run --release -p soong-bench --bin bench_server storm 10000 4       # disconnects, restarts of the server
+//! cargo run --release -p soong-bench --bin bench_server monitor 1000 150    # actors, pairs of rounds
 //! ```
 //!
 //! Needs no key: a local model service answers immediately. The server is `target/release/soong`,

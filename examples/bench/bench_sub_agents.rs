@@ -1,7 +1,7 @@
 //! Measures the cost of sub-agents: start, memory, cancelling a tree of them, and leaks after many
 //! of them.
 //!
-//! `cargo run --release -p soong --example bench_sub_agents [SCENARIO=all] [N] [TRIES=20]`, in the
+//! `cargo run --release -p soong-bench --bin bench_sub_agents [SCENARIO=all] [N] [TRIES=20]`, in the
 //! current folder (the disk under test; everything written there is removed again).
 //!
 //! SCENARIO:

@@ -1,7 +1,7 @@
 //! Measures latencies at a terminal: the duration of commands of the installed binary, with and
 //! without an active owner, and the delay until another terminal shows an event.
 //!
-//! `cargo run --release -p soong --example bench_terminal [SOONG] [ROUNDS]`, by default
+//! `cargo run --release -p soong-bench --bin bench_terminal [SOONG] [ROUNDS]`, by default
 //! `target/release/soong` and 30 rounds. Needs no key: a local model service answers the requests
 //! of the measurement and holds all others. Everything is stored in a temporary home, which is
 //! removed at the end.

@@ -5,7 +5,7 @@
 //!
 //! ```toml
 //! [mcp.demo]
-//! command = "target/debug/examples/mcp_server"
+//! command = "target/debug/mcp_server"
 //! ```
 //!
 //! Then `soong mcp test` lists its tools. Two environment variables are for tests: `MCP_LOG` (a

@@ -1,7 +1,7 @@
 //! Creates the pictures of the guide and of the README: runs the binary on a pseudo-terminal, types
 //! keys, and writes the screens as SVG files.
 //!
-//! `cargo build --release && cargo run --release -p soong --example pictures -- bin/guide/pictures
+//! `cargo build --release && cargo run --release -p soong-bench --bin pictures -- bin/guide/pictures
 //! [NAME]`
 //!
 //! The binary is `target/release/soong`, or the one that `SOONG_BINARY` names. Needs no key: the

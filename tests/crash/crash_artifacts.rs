@@ -6,7 +6,7 @@
 //! files with each other and with the reports (`check.rs`). Every violation is printed with the
 //! seed and the number of the kill.
 //!
-//! `cargo run --release -p soong --example crash_artifacts -- [KILLS=25] [SEED]`
+//! `cargo run --release -p soong-drills --bin crash_artifacts -- [KILLS=25] [SEED]`
 
 #![allow(
     clippy::print_stdout,

@@ -8,7 +8,7 @@
 //! conversation that was sent is valid for the providers. Every violation is printed with the seed
 //! and the cycle; the third argument repeats only that cycle.
 //!
-//! `cargo run --release -p soong --example crash_runs -- [CYCLES=10] [SEED] [ONLY_CYCLE]`
+//! `cargo run --release -p soong-drills --bin crash_runs -- [CYCLES=10] [SEED] [ONLY_CYCLE]`
 
 #![allow(
     clippy::print_stdout,

@@ -10,7 +10,7 @@
 //! conversation is valid for the services, and no more is charged than the model reports for the
 //! calls that were made.
 //!
-//! `cargo run --release -p soong --example random_runs -- [SEEDS=100] [FIRST_SEED=1]`
+//! `cargo run --release -p soong-drills --bin random_runs -- [SEEDS=100] [FIRST_SEED=1]`
 
 #![allow(
     clippy::print_stdout,
