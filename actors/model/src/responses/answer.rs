@@ -239,11 +239,16 @@ impl ResponseAnswer {
         self.is_refused |= !texts(&item, "content", "refusal").is_empty();
         let entry = &mut self.items[position];
         self.size.tool_calls += usize::from(is_call && entry.kind() != "function_call");
+        // The same item is sent when it starts, when it is done, and at the end.
+        let counted_encrypted = entry.field("encrypted_content").len();
+        let counted_arguments = entry.field("arguments").len();
         entry.item = item;
         entry.is_done |= is_done;
-        self.size.text_bytes += entry.field("encrypted_content").len();
+        let encrypted = entry.field("encrypted_content").len();
+        self.size.text_bytes += encrypted.saturating_sub(counted_encrypted);
         if is_call && entry.streamed.is_empty() {
-            self.size.argument_bytes += entry.field("arguments").len();
+            let arguments = entry.field("arguments").len();
+            self.size.argument_bytes += arguments.saturating_sub(counted_arguments);
         }
         if entry.streamed.is_empty() {
             let text = entry.text();
@@ -593,5 +598,39 @@ impl Item {
             draft.set_fields(self.item)?;
         }
         Ok(keeps_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn parts_that_are_sent_again_count_once() {
+        let mut answer = ResponseAnswer::new(AnswerLimits {
+            argument_bytes: 10,
+            answer_bytes: 20,
+            tool_calls: 1,
+        });
+        let items = [
+            json!({"type": "reasoning", "id": "rs_1", "encrypted_content": "0123456789"}),
+            json!({"type": "function_call", "call_id": "call_1", "arguments": "{\"a\": 123}"}),
+        ];
+        // Some services send the whole item when it starts; each sends it when it is done, and at
+        // the end of the answer.
+        for is_done in [false, true, true] {
+            for (index, item) in (0..).zip(&items) {
+                let Value::Object(item) = item.clone() else {
+                    panic!("an item is an object");
+                };
+                let position = answer.find_or_add(Some(index), &item);
+                let result = answer.set_item(position, item, is_done, &mut NoDeltas);
+                assert!(result.is_ok(), "item {index} counts again");
+            }
+        }
+        let size = answer.size;
+        assert_eq!((size.argument_bytes, size.text_bytes), (10, 10));
     }
 }
