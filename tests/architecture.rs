@@ -136,6 +136,8 @@ mod locals;
 mod modules;
 #[path = "architecture/plain_lines.rs"]
 mod plain_lines;
+#[path = "architecture/pointers.rs"]
+mod pointers;
 #[path = "architecture/public_api.rs"]
 mod public_api;
 #[path = "architecture/rules.rs"]

@@ -8,7 +8,7 @@
 //! `config show`. A file that cannot be read or written is no reason to fail: it is replaced or
 //! left out, with a warning.
 //!
-//! Elsewhere: the questions (`openai/server_routes.rs` of `soong-model`), and how the facts are
+//! Elsewhere: the questions (`actors/model/src/openai/server_routes.rs`), and how the facts are
 //! used (`gateways.rs`).
 
 use std::{

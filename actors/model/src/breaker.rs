@@ -6,7 +6,7 @@
 //! Invariants: while the breaker is open, no call begins before the pause has ended; after that,
 //! one probe at a time decides; any answer closes the breaker.
 //!
-//! Elsewhere: which failures count, and how long a call waits (`gateway/ledger.rs`).
+//! Elsewhere: which failures count, and how long a call waits (`actors/src/gateway/ledger.rs`).
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //! A passage of at least 32 characters that stands 20 times in a row, over at least 2,000
 //! characters, is not meant. Shorter passages count by a multiple of their length. Pure.
 //!
-//! Elsewhere: whose answers are watched (`gateway/call.rs` of `soong`).
+//! Elsewhere: whose answers are watched (`actors/src/gateway/call.rs`).
 
 /// Minimum length of a passage, in characters.
 const MIN_PASSAGE_CHARS: usize = 32;

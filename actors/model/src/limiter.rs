@@ -7,7 +7,7 @@
 //! Invariants: the limit holds in every window, in any order of reserving, beginning, giving back
 //! and settling; a reservation counts until it is given back.
 //!
-//! Elsewhere: which call is next, and which calls wait (`gateway/`).
+//! Elsewhere: which call is next, and which calls wait (`actors/src/gateway/`).
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -5,7 +5,7 @@
 //! ([`pause`]).
 //!
 //! Elsewhere: which failures are retryable ([`ModelError::is_retryable`]), and who waits
-//! (`gateway.rs`).
+//! (`actors/src/gateway.rs`).
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Facts that a server states about a model that it runs.
 //!
 //! Elsewhere: asking the server (`openai/server_routes.rs`); when it is asked, and where the facts
-//! are stored (`model_facts.rs` of `soong`).
+//! are stored (`actors/src/model_facts.rs`).
 
 use serde::{Deserialize, Serialize};
 #[cfg(not(feature = "openai"))]

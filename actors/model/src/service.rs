@@ -8,7 +8,7 @@
 //! Architecture invariant: a service does not retry failures. A request is only repeated if the
 //! model rejects one of its parts, without that part.
 //!
-//! Elsewhere: waiting, limits and backoff (`gateway.rs` of `soong`, `retry.rs`).
+//! Elsewhere: waiting, limits and backoff (`actors/src/gateway.rs`, `retry.rs`).
 
 pub(crate) mod answer;
 pub(crate) mod cache_breakpoint;

@@ -8,7 +8,7 @@
 //! be the whole answer: an answer that shows such a text, for example from a file, calls nothing.
 //! Pure.
 //!
-//! Elsewhere: whether the calls are run (`run/tasks/text_calls.rs` of `soong`).
+//! Elsewhere: whether the calls are run (`actors/src/run/tasks/text_calls.rs`).
 
 use serde_json::{Map, Value};
 

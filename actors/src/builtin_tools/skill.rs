@@ -1,7 +1,7 @@
 //! Tool `skill`: loads a skill into the conversation (MEM-1).
 //!
 //! The skills of the project are read again for each call. Elsewhere: the definition of a skill,
-//! and which skills the system prompt lists (`skill.rs` of the crate).
+//! and which skills the system prompt lists (`src/skill.rs`).
 
 use std::sync::Arc;
 

@@ -8,7 +8,8 @@
 //!
 //! Invariants: a pause is never shortened; a round is counted once, however many calls it rejects.
 //!
-//! Elsewhere: the length of a pause (`retry.rs`), and which calls give up (`ledger.rs`).
+//! Elsewhere: the length of a pause (`actors/model/src/retry.rs`), and which calls give up
+//! (`ledger.rs`).
 
 use std::time::Duration;
 

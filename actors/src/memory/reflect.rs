@@ -1,6 +1,6 @@
 //! Reflection on a conversation: the request to the model and the parsing of its answer (MEM-4).
 //!
-//! Pure. Elsewhere: when the request is made (`run/machine/memory/reflection.rs`), how the file is
+//! Pure. Elsewhere: when the request is made (`run/machine/reflection.rs`), how the file is
 //! changed (`experience_file.rs`).
 
 use std::collections::HashSet;

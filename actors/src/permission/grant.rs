@@ -7,7 +7,7 @@
 //!   any further words.
 //! - `TOOL:unconfined` covers calls that cannot be fully confined. No other grant covers these.
 //!
-//! Pure. Elsewhere: which commands a pattern covers (`command.rs`).
+//! Pure. Elsewhere: which commands a pattern covers (`actors/tool/src/command.rs`).
 
 use std::{
     collections::BTreeMap,

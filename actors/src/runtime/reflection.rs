@@ -1,7 +1,7 @@
 //! Admission of reflections on a session (MEM-4): a run of the session's queue, on a side branch of
 //! its conversation.
 //!
-//! Elsewhere: what such a run does (`run/machine/memory/reflection.rs`).
+//! Elsewhere: what such a run does (`run/machine/reflection.rs`).
 
 use std::{path::Path, sync::Arc};
 

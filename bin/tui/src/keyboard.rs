@@ -1,7 +1,7 @@
 //! Keyboard while the live display is drawn: typed keys are not echoed. They wait for the next
 //! prompt, unless they are read by a [`KeyReader`].
 //!
-//! Ctrl-C and Ctrl-Z keep their meaning. Elsewhere: reading lines (`input.rs` of the binary).
+//! Ctrl-C and Ctrl-Z keep their meaning. Elsewhere: reading lines (`bin/src/input.rs`).
 
 use std::{
     io::{IsTerminal, Write, stderr, stdin, stdout},

@@ -1,6 +1,6 @@
 //! Requests of runs to a user, questions and permissions, and their presentation as rows of text.
 //!
-//! Elsewhere: how a user is prompted for an answer (`prompts.rs` of the binary).
+//! Elsewhere: how a user is prompted for an answer (`bin/src/prompts.rs`).
 
 mod rows;
 

@@ -1,7 +1,7 @@
 //! The terminal while the monitor uses it: alternate screen, raw keys, hidden cursor.
 //!
 //! Invariant: the terminal is restored however the monitor ends: by closing it, a panic, Ctrl-Z or
-//! a signal. Elsewhere: what is drawn (`monitor/draw.rs` of the binary).
+//! a signal. Elsewhere: what is drawn (`monitor/draw.rs`).
 
 use std::{
     io::{self, BufWriter, Stderr, Write},

@@ -4,7 +4,7 @@
 //! step and sets the version. A file that this build does not support is only opened for reading
 //! and is not changed.
 //!
-//! Elsewhere: the meaning of the tables (`sqlite/*.rs`).
+//! Elsewhere: the meaning of the tables (the other files of this folder).
 
 use std::{
     ffi::OsString,

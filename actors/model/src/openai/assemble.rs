@@ -4,7 +4,7 @@
 //! Pure. Whatever a server sends, the resulting completion can be sent back: every call has a name
 //! and a unique id.
 //!
-//! Elsewhere: bytes (`events.rs`) and their form (`wire.rs`).
+//! Elsewhere: bytes (`service/events.rs`) and their form (`wire.rs`).
 
 use std::borrow::Cow;
 

@@ -3,7 +3,8 @@
 //! Texts and files are not copied before they are serialized. Calls of tools are, if they are sent
 //! under another name (`names.rs`).
 //!
-//! Elsewhere: detecting that a model rejects a parameter (`failure.rs`), and sending (`http.rs`).
+//! Elsewhere: detecting that a model rejects a parameter (`service/failure.rs`), and
+//! sending (`service/http.rs`).
 
 use std::{collections::HashMap, fmt, sync::Arc};
 

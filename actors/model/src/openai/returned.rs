@@ -4,7 +4,8 @@
 //! Data is returned to the service, account and model that sent it. Gemini 3 and DeepSeek reject
 //! tool calls that lack it, so calls of other models get the substitute that these services accept.
 //!
-//! Elsewhere: collecting the data (`assemble.rs`), repeating a request without it (`failure.rs`).
+//! Elsewhere: collecting the data (`assemble.rs`), repeating a request without it
+//! (`service/failure.rs`).
 
 use std::sync::LazyLock;
 

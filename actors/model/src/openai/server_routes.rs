@@ -4,7 +4,8 @@
 //! the API of OpenAI. Each is recognized by its own route; any other server states at most a
 //! window, in its list.
 //!
-//! Elsewhere: when a server is asked, and where the facts are stored (`model_facts.rs` of `soong`).
+//! Elsewhere: when a server is asked, and where the facts are stored
+//! (`actors/src/model_facts.rs`).
 
 use std::time::Duration;
 

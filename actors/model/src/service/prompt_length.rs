@@ -5,7 +5,7 @@
 //! wordings.
 //!
 //! Elsewhere: all other errors (`failure.rs`), the summary that follows
-//! (`run/machine/turn/compaction.rs` of `soong`).
+//! (`actors/src/run/machine/turn/compaction.rs`).
 
 /// Codes and types of errors about the length of a prompt.
 const CODES: [&str; 6] = [

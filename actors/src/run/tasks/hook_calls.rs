@@ -2,7 +2,7 @@
 //!
 //! Before a tool call and before the end of a user run, the run waits for the hooks' answer. At all
 //! other points, hooks are only notified, and the run does not wait. Elsewhere: the consequences of
-//! their answers (`hooks.rs`), the hooks themselves (`hook.rs`).
+//! their answers (`machine/hooks.rs`), the hooks themselves (`hook.rs`).
 
 use std::{
     path::{Path, PathBuf},

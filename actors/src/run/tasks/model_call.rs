@@ -4,7 +4,7 @@
 //! Resources are acquired in one order (ACT-5): the run's slot, then the budget reservation, then
 //! the gateway.
 //!
-//! Elsewhere: when a call is made (`turn.rs`), calls besides the turns (`auxiliary_call.rs`),
+//! Elsewhere: when a call is made (`machine/turn.rs`), calls besides the turns (`auxiliary_call.rs`),
 //! retries and provider limits (the gateway).
 
 use std::{sync::Arc, time::Duration};

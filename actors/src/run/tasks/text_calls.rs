@@ -4,7 +4,7 @@
 //! parser, all of them fit an offered tool, and the text does not match the output schema of the
 //! run. The permission is asked as for any call.
 //!
-//! Elsewhere: finding them (`text_calls.rs` of `soong-model`).
+//! Elsewhere: finding them (`actors/model/src/text_calls.rs`).
 
 use soong_model::{
     Completion,

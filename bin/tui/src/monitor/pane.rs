@@ -1,7 +1,8 @@
 //! Panes: the views of the selected actor, one file each.
 //!
 //! Each pane converts records into lines of any width; lines that are too long are cut when they
-//! are drawn. Elsewhere: reading the records (`feed.rs`), the open pane (`detail.rs`).
+//! are drawn. Elsewhere: reading the records (`bin/src/monitor/feed.rs`), the open pane
+//! (`detail.rs`).
 
 mod artifacts;
 mod cost;

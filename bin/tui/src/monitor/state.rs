@@ -2,8 +2,8 @@
 //! input.
 //!
 //! Time is an argument; reads and actions are returned as requests. Elsewhere: actions on the
-//! selected actor (`state/selected_actor.rs`), executing the requests (`feed.rs`), rendering
-//! (`draw.rs`).
+//! selected actor (`state/selected_actor.rs`), executing the requests (`bin/src/monitor/feed.rs`),
+//! rendering (`draw.rs`).
 
 mod selected_actor;
 

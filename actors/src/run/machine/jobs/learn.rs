@@ -3,7 +3,7 @@
 //! The answer of the run is recorded first. A crash in between makes the changes again, which has
 //! no effect.
 //!
-//! Elsewhere: the reflecting run (`machine/memory/reflection.rs`).
+//! Elsewhere: the reflecting run (`machine/reflection.rs`).
 
 use std::collections::HashSet;
 

@@ -4,7 +4,7 @@
 //! Pure; part of the run state machine.
 //!
 //! Elsewhere: requests of programs and tools (`requests.rs`), the settings of a child
-//! (`child_run.rs`); when a call may start, and the results of children (`scheduler.rs`,
+//! (`child_run.rs`); when a call may start, and the results of children (`tool_calls/scheduler.rs`,
 //! `outcome.rs`); admission of children (the sub-agent supervisor).
 
 use std::collections::HashSet;
