@@ -3,19 +3,19 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering::SeqCst},
+    atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
 };
 
 use serde_json::{Value, json};
 use soong::{
-    Environment, FaultPoint, RunRequest, Runtime, RuntimeBuilder,
+    Environment, FaultPoint, MessagePath, RunRequest, Runtime, RuntimeBuilder,
     model::{Failure, ModelError},
-    protocol::{Artifact, Cleanup, RunStatus},
+    protocol::{Artifact, Cleanup, Role, RunStatus},
 };
 
 use crate::support::{
     artifacts::{local_owner, text},
-    model::{ScriptedModel, Turn, assistant_count, scripted_model},
+    model::{ScriptedModel, Turn, assistant_count, scripted_model, task_of},
     scripted::{Reply, Request, ScriptedServer, delta},
     world::{TestRuntime, quick_config, with_timeout},
 };
@@ -198,6 +198,69 @@ async fn crash_of_an_actor_is_stored_with_its_backtrace() {
     ] {
         assert!(report.contains(part), "{part}: {report}");
     }
+    world.finish().await;
+}
+
+/// A sub-agent with a long answer waits for its own sub-agent when its actor crashes. The report of the
+/// crash is stored after the answer, and is not taken for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn report_of_a_crash_is_not_the_answer_of_a_sub_agent() {
+    let answer = "long ".repeat(20_000);
+    let said = answer.clone();
+    let is_released = Arc::new(AtomicBool::new(false));
+    let released = Arc::clone(&is_released);
+    let model = scripted_model(move |request| match task_of(request) {
+        "answer" => Turn::say(said.clone()),
+        _ if released.load(SeqCst) => Turn::say("done"),
+        _ => Turn::Fail(ModelError::new(Failure::Unavailable, "not yet")),
+    });
+    let world = open(model, true, |builder| {
+        let mut config = quick_config();
+        config.agents.max_depth = 2;
+        config.runtime.debug_artifacts = true;
+        builder.config(config)
+    })
+    .await;
+    let driven = RunRequest::driven("two levels").session("s");
+    let parent = world.runtime().start(driven).await.unwrap();
+    let child = parent.spawn("answer").await.unwrap();
+    let grandchild = child.spawn("wait").await.unwrap();
+    let actor = format!("run:{}", child.run_id());
+    let has_answered = || async {
+        let messages = world.runtime().traces();
+        let path = messages.messages(child.trace_id(), MessagePath::Main).await;
+        path.is_ok_and(|path| path.iter().any(|message| message.role == Role::Assistant))
+    };
+    while !has_answered().await {
+        tokio::task::yield_now().await;
+    }
+    // The report is stored after the first crash, and read after the second one.
+    let crashes = || async {
+        let stored = debug_artifacts(&world).await;
+        let is_crash = |artifact: &&Artifact| artifact.title.starts_with("crash: ");
+        stored.iter().filter(is_crash).count()
+    };
+    for count in [1, 2] {
+        while world.runtime().tree().inject_crash(&actor).is_err() {
+            tokio::task::yield_now().await;
+        }
+        while crashes().await < count {
+            tokio::task::yield_now().await;
+        }
+    }
+    is_released.store(true, SeqCst);
+    with_timeout(grandchild.wait()).await.unwrap();
+    let outcome = with_timeout(child.wait()).await.unwrap();
+    assert_eq!(outcome.output, answer);
+    let stored: Vec<&str> = outcome
+        .artifacts
+        .iter()
+        .map(|artifact| artifact.artifact_id.as_str())
+        .collect();
+    assert_eq!(stored.len(), 1, "{stored:?}");
+    assert_eq!(text(&world, &local_owner("s"), stored[0]).await, answer);
+    parent.finish("both answered").unwrap();
+    with_timeout(parent.wait()).await.unwrap();
     world.finish().await;
 }
 

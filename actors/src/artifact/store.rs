@@ -297,5 +297,6 @@ pub(super) fn saved_event(artifact: &Artifact) -> ArtifactEvent {
         content_type: artifact.content_type.clone(),
         size: artifact.size,
         source: artifact.source,
+        debug: artifact.debug,
     }
 }

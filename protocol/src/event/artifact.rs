@@ -25,6 +25,9 @@ events! {
             size: u64,
             /// Source of the version.
             source: ArtifactSource,
+            /// Whether it records a model call, a hook or a crash for debugging.
+            #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+            debug: bool,
         },
         /// A document was edited. A version is stored when the run ends.
         Edited = "artifact_edited" {

@@ -295,6 +295,7 @@ fn event_stays_readable_if_a_number_equals_a_secret() {
         content_type: "text/plain".into(),
         size: 20_000_000,
         source: soong_protocol::ArtifactSource::Tool,
+        debug: false,
     };
     let mut draft = soong_protocol::EventDraft::new(
         soong_protocol::TraceId::new("s"),

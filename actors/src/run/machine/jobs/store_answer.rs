@@ -41,10 +41,11 @@ impl Job for StoreAnswer {
     fn apply(run: &mut RunState, event: &Event) {
         match event {
             Event::Model(ModelEvent::Started { .. }) => run.forget_stored_answer(),
-            // After its answer, a run stores nothing else: this is the answer, stored by an earlier
-            // incarnation.
+            // After its answer, a run stores nothing else without a name, except for debugging: this
+            // is the answer, stored by an earlier incarnation.
             Event::Artifact(ArtifactEvent::Saved {
                 name: None,
+                debug: false,
                 artifact_id,
                 version,
                 content_type,
