@@ -1,5 +1,5 @@
-//! A transition changes the state of a run through methods of the owner of a field. Each owner is a
-//! file below `machine/state/`, or the file of a job.
+//! A transition changes the state of a run through methods of `RunState`, beside the logic of the
+//! field. Events change it in `apply`, also that of a job.
 
 use syn::{
     BinOp, Expr, ExprAssign, ExprBinary, ItemImpl, Member, Type, spanned::Spanned, visit::Visit,

@@ -1,4 +1,4 @@
-//! The handles that everything below a runtime uses.
+//! The handles that sessions, runs and tasks have in common.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::{
     run::registry::RunRegistry, store_reader::StoreReader,
 };
 
-/// The handles that everything below a runtime uses: its configuration, the store and the artifacts
-/// of its home, its live runs, and its lifetime.
+/// The handles that sessions, runs and tasks have in common: the configuration, the store and the
+/// artifacts of the home, the event bus, the live runs, and the lifetime of the runtime.
 pub(crate) struct Core {
     pub(crate) config: Arc<Config>,
     /// Removes the secrets of the configuration and the environment from texts.

@@ -92,7 +92,8 @@ pub(crate) struct StepContext<'a> {
     /// run.
     pub(crate) used_ms: u64,
     pub(crate) new_run_id: &'a mut dyn FnMut() -> RunId,
-    /// The budget that the run draws on; `None` if nothing limits it.
+    /// The budget that the run draws on. `None` if nothing limits it, or if another process executed
+    /// the run.
     pub(crate) budget: Option<&'a BudgetAccount>,
 }
 

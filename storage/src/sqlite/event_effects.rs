@@ -82,7 +82,7 @@ impl EventRows<'_> {
                 if let Some(run) = run {
                     row_updates::apply_model_event(event, run, trace);
                 }
-                // The run that has made the call may have ended before it.
+                // The call may end after its run: then the event has no run.
                 if let ModelEvent::NamingEnded {
                     name: Some(name), ..
                 } = event

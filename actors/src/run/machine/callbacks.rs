@@ -2,7 +2,7 @@
 //!
 //! Pure; part of the run state machine. Elsewhere: calling them (`tasks/callbacks.rs`), those before
 //! and after the run (`machine/jobs/before_agent.rs`, `machine/jobs/after_agent.rs`), and those
-//! around model calls, which change only the call.
+//! around model calls (`tasks/model_call.rs`), which change only the call.
 //!
 //! Invariant: what the callbacks of a step did is recorded together with its effect: with the
 //! result of the tool call, the message, or the end of the run. Changed tasks and arguments are
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl RunState {
-    /// Applies what a callback did.
+    /// Applies what a callback or a hook did.
     pub(super) fn apply_hook(&mut self, event: &HookEvent) {
         match event {
             HookEvent::CallbackCompleted {

@@ -38,7 +38,8 @@ use crate::{
 
 /// A kind of job. The value is the request of one job.
 pub(crate) trait Job: Sized + Debug + Send + 'static {
-    /// State of the job in the run. It is rebuilt from events.
+    /// The facts about the job that the run keeps. Those that no event records have their default
+    /// value after a restart.
     type State: Default + Debug;
     /// Result of the body.
     type Output: Debug + Send;
@@ -85,15 +86,16 @@ pub(crate) trait Job: Sized + Debug + Send + 'static {
 pub(crate) struct JobPolicy {
     /// Component that is named if the body panics.
     pub(crate) component: &'static str,
-    /// Kind of the model calls that the body makes. Such a job needs the slot of a child (ACT-5).
+    /// Kind of the model calls that the body makes. In a child, such a job starts only while the
+    /// child has its slot (ACT-5).
     pub(crate) model_call: Option<ModelCallKind>,
     /// Maximum time of a model call, including the time in queues.
     pub(crate) max_call_time: Option<Duration>,
     pub(crate) on_cancel: OnCancel,
     /// Maximum time that the job takes after the end of its run. `None`: the run waits for it.
     pub(crate) max_time_after_run: Option<Duration>,
-    /// Whether the job has no outcome if it ends while the runtime closes. The next process records
-    /// it as lost, or starts it again.
+    /// Whether the job has no outcome if it ends while the runtime closes. The next process starts
+    /// it again. A job that may outlive its run never has one then, and is recorded as lost.
     pub(crate) is_silent_at_close: bool,
 }
 
@@ -158,8 +160,8 @@ pub(crate) struct JobEnd<T> {
     /// Turn of the run in which the job was started.
     pub(crate) turn: u32,
     pub(crate) result: Result<T, ErrorInfo>,
-    /// The model calls of the job that are charged: those that were answered, and one that was cut
-    /// off.
+    /// The charged model calls: those that were answered, and the last one if it was cut off, or
+    /// something of its answer had arrived.
     pub(crate) model_calls: UsedByCalls,
 }
 
@@ -167,7 +169,7 @@ pub(crate) struct JobEnd<T> {
 #[derive(Debug)]
 pub(crate) struct LearnedChanges {
     pub(crate) changes: Changes,
-    /// The id of each new experience, and whether it was added.
+    /// The id of each learned experience; `false`: the file had it already.
     pub(crate) added: Vec<(ExperienceId, bool)>,
 }
 
@@ -344,6 +346,7 @@ macro_rules! jobs {
         }
 
         impl RunState {
+            /// Applies an event to the states of the jobs, in the order of the table.
             pub(crate) fn apply_to_jobs(&mut self, event: &Event) {
                 $($module::$request::apply(self, event);)*
             }

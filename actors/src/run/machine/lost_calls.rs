@@ -23,7 +23,7 @@ use crate::{
 pub(crate) struct OpenModelCalls {
     /// The calls that have reported their usage.
     pub(in crate::run::machine) calls: Vec<OpenModelCall>,
-    /// The same as it is stored.
+    /// The calls as they were last written.
     pub(in crate::run::machine) recorded: Vec<OpenModelCall>,
 }
 
@@ -146,8 +146,8 @@ impl Transition<'_, '_> {
         }
     }
 
-    /// Returns what is charged for a lost call. `default_usage` is charged if nothing was recorded:
-    /// its prompt alone.
+    /// Returns what is charged for a call without an outcome: what was last reported, else
+    /// `default_usage`.
     pub(super) fn used_by_lost_call(&self, kind: ModelCallKind, default_usage: Used) -> Used {
         self.state
             .open_model_calls

@@ -55,15 +55,15 @@ impl RunState {
 }
 
 impl Transition<'_, '_> {
-    /// Asks the model what was learned.
+    /// Adds the question of a reflecting run, and opens its turn.
     pub(in crate::run) fn start_reflection(&mut self) {
         let question = self.state.spec.task.clone();
         self.add_message(Role::User, question, |_| {});
         self.open_turn();
     }
 
-    /// Records experiences that were written: `added` has the id of each new one, and whether it
-    /// was added. Returns a summary.
+    /// Records experiences that were written: `added` has the id of each; `false`: the file had it
+    /// already. Returns a summary.
     pub(in crate::run::machine) fn record_experiences(
         &mut self,
         changes: Changes,
@@ -104,7 +104,7 @@ impl Transition<'_, '_> {
             ("helpful", listed(&helpful)),
             ("harmful", listed(&harmful)),
         ];
-        let shown_ids: Vec<String> = parts
+        let lines: Vec<String> = parts
             .iter()
             .filter(|(_, ids)| !ids.is_empty())
             .map(|(what, ids)| format!("{what}: {ids}"))
@@ -112,10 +112,10 @@ impl Transition<'_, '_> {
         if !helpful.is_empty() || !harmful.is_empty() {
             self.emit(MemoryEvent::Rated { helpful, harmful });
         }
-        if shown_ids.is_empty() {
+        if lines.is_empty() {
             "no experiences learned or rated".to_owned()
         } else {
-            shown_ids.join("; ")
+            lines.join("; ")
         }
     }
 }

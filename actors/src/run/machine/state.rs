@@ -1,7 +1,8 @@
-//! The state of a run. It is rebuilt from the run's events and changed only by them.
+//! The state of a run. Events change what is durable of it, live and on rebuild. Methods set the rest:
+//! phases and states of jobs that a rebuild derives, or that the next incarnation sets again.
 //!
 //! Pure: no clock, no I/O, no actor. [`RunState::apply`] is the only place where an event changes
-//! the state, both live and on rebuild. `machine/transition.rs` decides which events are emitted.
+//! the state. `machine/transition.rs` decides which events are emitted.
 //!
 //! Invariants:
 //! - R1: an ended phase never changes again.
@@ -9,9 +10,6 @@
 //! - R3: sequences only increase.
 //! - R4: every tool call of an assistant message has exactly one outcome before the next model
 //!   call.
-//!
-//! Not in this module: the work in flight in this incarnation, except the `started` marks of open
-//! calls.
 
 pub(in crate::run) mod calls;
 pub(in crate::run) mod children;

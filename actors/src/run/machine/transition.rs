@@ -217,6 +217,7 @@ impl Transition<'_, '_> {
                 self.state.replace_ending(ending);
                 // Nothing can store the answer any more: a long one is shortened.
                 self.give_up_answer_storage();
+                // Without a budget account, no reservation is known.
                 let same_process = self.context.budget.is_some();
                 self.lose_jobs(same_process);
                 self.close_in_flight(same_process);

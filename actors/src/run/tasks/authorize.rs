@@ -1,12 +1,12 @@
 //! Authorization of tool calls: a call is allowed, requires approval, or is denied (PERM-1).
 //!
-//! Order: hooks, permission, execution.
+//! Order: callbacks, hooks, permission, execution.
 //!
 //! Invariant: an approved call runs only if its tool, its arguments and the resources that it
 //! touches are the approved ones, according to the stored row.
 //!
-//! Elsewhere: how a call waits for approval (`machine/tool_calls/approval.rs`), who decides
-//! (`permission.rs`).
+//! Elsewhere: how a call waits for approval (`machine/tool_calls/approval.rs`), deny rules and grants
+//! (`permission.rs`), who approves (`approvals.rs`).
 
 use std::sync::Arc;
 

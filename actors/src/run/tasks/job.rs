@@ -1,10 +1,10 @@
-//! The task of a job: it polls the body, and owns cancellation, panics, budget and time. It always
-//! reports an outcome, unless the runtime closes.
+//! The task of a job: it polls the body, and owns cancellation, panics, budget and time. It reports
+//! one outcome; the policy says whether also while the runtime closes.
 //!
 //! A job with `max_time_after_run` may outlive its run. While the run is live, it records the
 //! outcome. A run that completes first detaches the job, which then ends after the time of its
-//! policy at the latest, or when the runtime closes, and the task records the outcome as an event of
-//! the trace.
+//! policy at the latest, and the task records the outcome as an event of the trace. If the runtime
+//! closes first, nothing is recorded.
 //!
 //! Elsewhere: the jobs (`machine/jobs.rs`).
 
@@ -83,10 +83,10 @@ struct Tools {
     mailbox: Mailbox<RunMsg>,
     /// `None` if the job calls no model.
     observer: Option<CallObserver>,
-    /// The model calls that were answered.
+    /// The model calls that are charged so far.
     model_calls: UsedByCalls,
     policy: JobPolicy,
-    /// Cancelled when the job is to end.
+    /// Cancelled when the tasks of the run are cut off.
     token: CancellationToken,
     /// Turn in which the job was started.
     turn: u32,
@@ -217,11 +217,11 @@ impl JobTools for Tools {
 }
 
 impl Tools {
-    /// Runs the body of a job. Cancellation, a panic, and the end of `timeout` are errors.
+    /// Runs the body of a job. Cancellation, a panic, and the end of its time are errors.
     async fn run(
         &mut self,
         request: JobRequest,
-        timeout: impl Future<Output = ErrorInfo>,
+        end_of_time: impl Future<Output = ErrorInfo>,
     ) -> JobOutcome {
         let kind = request.kind();
         let policy = self.policy;
@@ -239,7 +239,7 @@ impl Tools {
                 result = until_cancelled(policy.component, &token, &redactor, body) => {
                     result.flatten()
                 }
-                error = timeout => Err(error),
+                error = end_of_time => Err(error),
             }
         };
         let mut outcome = result.unwrap_or_else(|error| {
@@ -328,6 +328,7 @@ impl RunTasks {
         tools.token = token.clone();
         let detachment = Arc::new(Detachment::default());
         let kind = request.kind();
+        // The earlier job of this kind has ended: dropping a running one would cancel the run.
         self.jobs.retain(|job| job.kind != kind);
         self.jobs.push(DetachableJob {
             kind,
@@ -433,10 +434,14 @@ async fn record(services: &TaskServices, spec: &RunSpec, event: Event) {
             Err(error) => Err(ErrorInfo::from(&error)),
         }
     };
-    // It fails only if the runtime closes.
-    let _ = services
-        .core
-        .lifetime
+    let lifetime = &services.core.lifetime;
+    let recorded = lifetime
         .keep_trying("recording the outcome of a job", append)
         .await;
+    if let Err(error) = recorded
+        && !lifetime.is_closing()
+    {
+        let run = &identity.run_id;
+        tracing::warn!(%run, %error, "failed to record the outcome of a job");
+    }
 }

@@ -24,7 +24,7 @@ use crate::{
 pub(crate) struct AfterAgent(String);
 
 impl Job for AfterAgent {
-    /// Whether a callback may still replace the answer.
+    /// Progress of the callbacks for the last answer.
     type State = Progress;
     type Output = (AfterResult<String>, Reports);
 
@@ -52,7 +52,8 @@ impl Job for AfterAgent {
         }
     }
 
-    /// Handles the outcome. If another turn was opened meanwhile, it is ignored.
+    /// Handles the outcome. It is ignored if another turn was opened meanwhile: the callbacks get
+    /// the new answer.
     fn ended(transition: &mut Transition<'_, '_>, end: JobEnd<Self::Output>) {
         let state = &mut transition.state;
         if end.turn != state.turn.number || state.jobs.after_agent != Progress::Running {

@@ -31,7 +31,7 @@ pub(crate) struct TaskCallbacks {
     changed_task: Option<String>,
     /// The answer of a callback, until it is added to the conversation, with its event.
     answer: Option<(String, Reports)>,
-    /// Whether the next answer of the conversation is that of a callback.
+    /// Whether a callback has answered the task.
     is_answered: bool,
 }
 
@@ -142,15 +142,15 @@ impl RunState {
         content
     }
 
-    /// Returns whether the next answer of the conversation is that of a callback.
+    /// Returns whether a callback has answered the task.
     pub(in crate::run::machine) fn is_answered_by_callback(&self) -> bool {
         self.jobs.before_agent.is_answered
     }
 }
 
 impl Transition<'_, '_> {
-    /// Requests the callbacks before the run. Returns `false` if there are none, or if they were
-    /// called.
+    /// Requests the callbacks before the run. Returns `false` if there are none, if one has changed
+    /// the task already, or if the run gets no new message.
     pub(in crate::run::machine) fn awaits_before_agent(&mut self) -> bool {
         let spec = &self.state.spec;
         let has_callback = spec.has_callback(|functions| functions.before_agent.as_ref());

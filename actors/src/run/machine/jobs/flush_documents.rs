@@ -27,11 +27,12 @@ pub(crate) struct FlushDocuments;
 /// The documents of the run that may have to be stored.
 #[derive(Debug, Default)]
 pub(crate) struct WrittenDocuments {
-    /// Whether a tool that writes was started: then the run may have edits.
+    /// Whether the run may have edits: a tool that writes was started, a rewind restored documents,
+    /// or the store has documents that are not stored as versions.
     may_exist: bool,
-    /// Whether they are stored since the last answer.
+    /// Whether they are stored since the last model call began.
     are_stored: bool,
-    /// Whether this incarnation has requested that since the last answer.
+    /// Whether this incarnation has requested that since the last model call began.
     is_requested: bool,
     /// Documents that were edited before a crash, with the version that the run has stored of them;
     /// 0: none.

@@ -1,8 +1,8 @@
 //! The name of a trace: a model chooses it after the first answer, if `context.utility_profile` is
 //! set (RUN-6a).
 //!
-//! The call is made once, and nothing waits for it. A run that completes before the call detaches
-//! it, and charges an estimate; any other end of the run ends the call. A detached call ends after
+//! The call is made once, and nothing waits for it. A run that completes while the call is in
+//! progress detaches it, and charges an estimate; any other end of the run ends the call. A detached call ends after
 //! 20 s at the latest.
 //!
 //! Elsewhere: which traces may be named (`runtime/admission.rs`).
@@ -51,7 +51,6 @@ impl Job for NameTrace {
     const POLICY: JobPolicy = JobPolicy {
         model_call: Some(ModelCallKind::Naming),
         max_time_after_run: Some(Duration::from_secs(20)),
-        is_silent_at_close: true,
         ..JobPolicy::new("the model provider")
     };
 

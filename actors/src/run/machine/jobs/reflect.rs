@@ -1,8 +1,7 @@
 //! Reflection on the messages that a summary is about to replace: what was learned is kept before
 //! the details are gone (MEM-5).
 //!
-//! A model reads the messages outside the conversation, which does not change. Its start is recorded
-//! first, so that each message is reflected on at most once, also across crashes. A failure never
+//! The model call is no part of the conversation. Its start is recorded first, so that each message is reflected on at most once, also across crashes. A failure never
 //! stops the turn: the summary follows in any case.
 
 use std::{collections::HashSet, time::Duration};
@@ -165,7 +164,7 @@ impl Job for Reflect {
 
 impl Transition<'_, '_> {
     /// Prepares to reflect on the messages of `covered` that were not reflected on before. `None` if
-    /// memory is off, or there is no answer of the model among them. `max_tokens`: maximum size of
+    /// the run does not reflect before summaries, or there is no answer of the model among them. `max_tokens`: maximum size of
     /// the request.
     pub(in crate::run::machine) fn plan_reflection(
         &self,

@@ -24,7 +24,7 @@ use crate::{
 pub(crate) struct StopHooks(String);
 
 impl Job for StopHooks {
-    /// Whether a hook may still refuse the end.
+    /// Progress of the hooks for the last answer.
     type State = Progress;
     type Output = HookResult;
 

@@ -28,7 +28,7 @@ use crate::{
     },
 };
 
-/// Maximum number of attempts per turn, including failed ones.
+/// Maximum number of attempts per turn, including failed ones, but not the correction of the last.
 const MAX_ATTEMPTS: u32 = 3;
 /// Maximum number of failed attempts that are carried over into the next turn.
 const MAX_CARRIED_OVER_FAILURES: u32 = 2;
@@ -77,7 +77,7 @@ pub(crate) struct Summary {
 pub(crate) struct SummaryAttempts {
     /// Number of summaries that replaced messages in this turn.
     completed: u32,
-    /// Number of summaries of this turn that failed.
+    /// Number of failed attempts that count in this turn, including those carried over.
     failed: u32,
     /// Number of summaries in a row that failed, over all turns.
     consecutive_failures: u32,
@@ -90,8 +90,8 @@ pub(crate) struct SummaryAttempts {
     /// Prompts up to this size, in tokens, are not summarized, even if they exceed the window:
     /// summaries gain too little.
     stopped_below_tokens: u64,
-    /// Whether a summary was attempted because a service has rejected a nearly full prompt for an
-    /// unknown reason.
+    /// Whether a service has rejected a nearly full prompt for an unknown reason, and the model has
+    /// not answered since.
     follows_rejection: bool,
 }
 
@@ -215,7 +215,7 @@ impl RunState {
 }
 
 impl SummaryAttempts {
-    /// Returns whether a summary was attempted in this turn, or several failed in the last ones.
+    /// Returns whether a summary was attempted in this turn, or a failed one is carried over.
     pub(in crate::run::machine) fn has_any(&self) -> bool {
         self.completed + self.failed > 0
     }
@@ -236,7 +236,7 @@ impl SummaryAttempts {
         self.completed
     }
 
-    /// Returns the number of summaries that failed in this turn.
+    /// Returns the number of failed attempts that count in this turn.
     pub(in crate::run::machine) fn failed(&self) -> u32 {
         self.failed
     }

@@ -63,6 +63,7 @@ impl Transition<'_, '_> {
                 self.step.effects.push(Effect::DetachJob(kind));
             }
         }
+        // A job that was not detached ends with the run.
         self.lose_jobs(true);
         if ending.status == RunStatus::Completed
             && self.state.reflection.is_none()

@@ -45,16 +45,17 @@ impl Transition<'_, '_> {
         self.lose_jobs(same_process);
         match self.state.phase {
             Phase::New if self.state.end.ending.is_some() => self.close_in_flight(same_process), // R6
-            // It stopped before its first model call, or has not added a message yet.
+            // It stopped before its first model call.
             Phase::New if self.state.start.has_spoken => self.open_turn(),
+            // It has not added a message.
             Phase::New => self.start(),
             Phase::CallingModel if self.state.end.ending.is_some() => {
                 self.close_in_flight(same_process)
             }
             Phase::CallingModel => {
                 let attempt = self.state.turn.attempt;
-                let booked = self.used_by_lost_turn(same_process);
-                let (usage, cost) = usage_and_cost(booked);
+                let charged = self.used_by_lost_turn(same_process);
+                let (usage, cost) = usage_and_cost(charged);
                 let error =
                     ErrorInfo::new(ErrorCode::Interrupted, "the model call was interrupted");
                 self.emit(ModelEvent::Retrying {

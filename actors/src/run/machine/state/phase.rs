@@ -7,7 +7,7 @@ use crate::run::machine::{RunState, ending::Ending, rewind::RewindPlan, state::c
 /// The phase of the agent loop.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Phase {
-    /// Nothing has happened yet.
+    /// No model call is recorded. The loop may have started.
     New,
     /// The program drives: there is no model; children come and go.
     Driven,
@@ -23,17 +23,16 @@ pub(crate) enum Phase {
     Compacting,
     /// Tool outcomes are pending.
     RunningTools { calls: Box<OpenCalls> },
-    /// The model gave its final answer; only children may still be active.
+    /// The run has its answer. Children, and the jobs at its end, may be active.
     Answered,
-    /// No call is pending; the run only has to end.
+    /// The run only has to end. The jobs at its end may be active.
     Halted,
     /// The run has ended (R1).
     Ended(RunStatus),
 }
 
 impl RunState {
-    /// Waits for a job before the conversation starts. Nothing of that is recorded, so the next
-    /// incarnation starts the job again.
+    /// Sets the phase while a job precedes the conversation. No event records the phase.
     pub(in crate::run::machine) fn await_before_start(&mut self, phase: Phase) {
         self.phase = phase;
     }

@@ -123,7 +123,7 @@ impl Usage {
                     self.excused = self.excused.plus(consumed_by(usage, *cost));
                 }
             }
-            // It is recorded before the first turn, when neither of those events is.
+            // The search precedes the first turn, so neither of those events is recorded before it.
             Event::Memory(MemoryEvent::Injected {
                 usage: Some(usage),
                 cost,

@@ -2,9 +2,10 @@
 //!
 //! Pure; part of the run state machine.
 
+use serde_json::Map;
 use soong_protocol::{
-    Budget, ChildMode, GoalId, PermissionMode, Run, RunMode, RunOptions, RunSettings, RunStatus,
-    Stats, Usd,
+    Budget, ChildMode, GoalId, MessageContent, PermissionMode, Run, RunMode, RunOptions,
+    RunSettings, RunStatus, Stats, Usd,
 };
 
 use crate::run::machine::{Transition, input::ChildRequest, spec::RunSpec, state::phase::Phase};
@@ -184,7 +185,23 @@ fn child_settings(spec: &RunSpec, order: &ChildRequest, by_model: bool) -> RunSe
         context: request.context.clone(),
         continues: request.continue_from.is_some(),
         permissions: spec.settings.permissions.clone(),
-        ..RunSettings::default()
+        // Its preset decides about these.
+        system_prompt: None,
+        temperature: None,
+        llm_params: Map::new(),
+        // They belong to a run that a user or a program starts.
+        auto_execute_tools: None,
+        task_content: MessageContent::default(),
+        given_budget: None,
+        driven: false,
+        after_sequence: None,
+        resumes: false,
+        compacts: false,
+        reflects: None,
+        enable_memory: None,
+        provisional_name: None,
+        // It is set when the child is named.
+        collaborator: None,
     }
 }
 

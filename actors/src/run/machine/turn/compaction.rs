@@ -66,8 +66,7 @@ impl RunState {
     }
 
     /// Returns whether a service has rejected the last prompt probably because of its length: the
-    /// prompt is nearly long enough for a summary, and neither the status nor the code says another
-    /// reason.
+    /// prompt is nearly long enough for a summary, and the error states no other reason.
     fn is_rejected_when_nearly_full(&self, error: &ErrorInfo) -> bool {
         let is_bad_request = matches!(error.details["status"].as_u64(), Some(400 | 422));
         let is_about_file = error.details["is_about_file"] == true;
@@ -175,7 +174,7 @@ impl Transition<'_, '_> {
         let Some(plan) = self.plan_summary(tokens, self.state.conversation.window) else {
             return false;
         };
-        self.request_plan(plan);
+        self.follow_plan(plan);
         true
     }
 
@@ -228,7 +227,7 @@ impl Transition<'_, '_> {
         })
     }
 
-    fn request_plan(&mut self, plan: SummaryPlan) {
+    fn follow_plan(&mut self, plan: SummaryPlan) {
         match plan.reflection {
             Some(reflection) => self.request_reflection(reflection, plan.summary),
             None => self.request_summary(plan.summary),
@@ -353,7 +352,7 @@ impl Transition<'_, '_> {
             cost: None,
         });
         match (plan, omission) {
-            (Some(plan), _) => self.request_plan(plan),
+            (Some(plan), _) => self.follow_plan(plan),
             (None, Some(omission)) => {
                 self.omit(omission, tokens);
                 self.call_model();
