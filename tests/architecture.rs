@@ -545,14 +545,14 @@ fn reachable(declared: &BTreeSet<&str>, files: &[Source]) -> BTreeSet<String> {
 }
 
 fn forgotten_test_findings(manifest: &str, files: &[Source]) -> Vec<String> {
-    let reached = reachable(&declared(manifest, "test"), files);
+    let reachable_paths = reachable(&declared(manifest, "test"), files);
     let is_test = |line: &str| {
         let line = line.trim();
         line == "#[test]" || line.starts_with("#[tokio::test") || line == "proptest! {"
     };
     files
         .iter()
-        .filter(|file| file.text.lines().any(is_test) && !reached.contains(&file.path))
+        .filter(|file| file.text.lines().any(is_test) && !reachable_paths.contains(&file.path))
         .map(|file| {
             format!(
                 "{} holds tests that never run: declare it in bin/Cargo.toml as [[test]], or as a module of a file \
@@ -564,8 +564,10 @@ fn forgotten_test_findings(manifest: &str, files: &[Source]) -> Vec<String> {
 }
 
 fn forgotten_example_findings(declared: &BTreeSet<&str>, files: &[Source]) -> Vec<String> {
-    let reached = reachable(declared, files);
-    let forgotten = files.iter().filter(|file| !reached.contains(&file.path));
+    let reachable_paths = reachable(declared, files);
+    let forgotten = files
+        .iter()
+        .filter(|file| !reachable_paths.contains(&file.path));
     let finding = |file: &Source| {
         format!(
             "{} is never built: declare it in actors/Cargo.toml as [[example]], in examples/bench/Cargo.toml as \

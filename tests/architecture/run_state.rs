@@ -67,10 +67,10 @@ impl<'a> Visit<'a> for Assignments {
     }
 }
 
-/// Returns the path of fields to a place, from the state on: `self.state.turn.number` has the fields
+/// Returns the path of fields that an expression names, from the state on: `self.state.turn.number` has the fields
 /// `state`, `turn` and `number`.
-fn fields_of(place: &Expr) -> Vec<String> {
-    match place {
+fn fields_of(expr: &Expr) -> Vec<String> {
+    match expr {
         Expr::Field(field) => {
             let mut fields = fields_of(&field.base);
             match &field.member {

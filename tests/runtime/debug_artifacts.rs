@@ -206,11 +206,11 @@ async fn crash_of_an_actor_is_stored_with_its_backtrace() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn report_of_a_crash_is_not_the_answer_of_a_sub_agent() {
     let answer = "long ".repeat(20_000);
-    let said = answer.clone();
+    let reply = answer.clone();
     let is_released = Arc::new(AtomicBool::new(false));
     let released = Arc::clone(&is_released);
     let model = scripted_model(move |request| match task_of(request) {
-        "answer" => Turn::say(said.clone()),
+        "answer" => Turn::say(reply.clone()),
         _ if released.load(SeqCst) => Turn::say("done"),
         _ => Turn::Fail(ModelError::new(Failure::Unavailable, "not yet")),
     });

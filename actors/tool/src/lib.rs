@@ -341,8 +341,8 @@ pub trait Tool: Send + Sync + 'static {
     }
 
     /// Returns the access for which a call requires permission (PERM-1); `None` if it requires
-    /// none. The run asks before the call, and again after permission was granted. If the result
-    /// has changed by then, the call does not run.
+    /// none. The run calls this method before the tool runs, and again after permission was granted.
+    /// If the two results differ, the tool does not run.
     ///
     /// By default, a tool that changes something or uses the network requires permission, with a
     /// scope of all its calls. An error becomes the outcome of the call. An implementation may
@@ -360,8 +360,8 @@ pub trait Tool: Send + Sync + 'static {
     }
 
     /// Returns the file or folder that a call would open, as an absolute path with symlinks
-    /// resolved; `None` if the call opens none or would fail. The path prefixes of hooks are
-    /// matched against it.
+    /// resolved; `None` if the call opens none or would fail. Deny rules and the path
+    /// prefixes of hooks are matched against it.
     fn resolved_path(&self, context: &ToolContext, arguments: &Value) -> Option<PathBuf> {
         let _ = (context, arguments);
         None

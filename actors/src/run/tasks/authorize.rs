@@ -58,7 +58,7 @@ struct Facts {
 
 /// Decision about a call that requires permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Decision {
+enum CallDecision {
     Allowed,
     DeniedByRule,
     DeniedByNetworkPolicy,
@@ -68,52 +68,42 @@ enum Decision {
 }
 
 /// A rule: whether it applies, and what it decides.
-type Rule = (fn(&Facts) -> bool, Decision);
+type Rule = (fn(&Facts) -> bool, CallDecision);
 
 /// The rules for a call that requires permission, in order: the first that applies decides. If none
 /// does, the call needs approval.
 const RULES: [Rule; 7] = [
-    (is_denied, Decision::DeniedByRule),
-    (is_granted, Decision::Allowed),
-    (is_allowed_on_network, Decision::Allowed),
-    (is_denied_on_network, Decision::DeniedByNetworkPolicy),
-    (is_allowed_by_mode, Decision::Allowed),
-    (lacks_confinement, Decision::LacksConfinement),
-    (lacks_approver, Decision::LacksApprover),
+    (
+        |facts| facts.verdict == CommandVerdict::Deny,
+        CallDecision::DeniedByRule,
+    ),
+    (
+        |facts| facts.verdict == CommandVerdict::Allow,
+        CallDecision::Allowed,
+    ),
+    (
+        |facts| facts.network == NetworkPolicy::Allow,
+        CallDecision::Allowed,
+    ),
+    (
+        |facts| facts.network == NetworkPolicy::Deny,
+        CallDecision::DeniedByNetworkPolicy,
+    ),
+    // A mode does not allow a command for which a deny rule cannot be checked.
+    (
+        |facts| facts.is_allowed_by_mode && facts.verdict == CommandVerdict::Ask,
+        CallDecision::Allowed,
+    ),
+    (
+        |facts| facts.why_unconfined.is_some(),
+        CallDecision::LacksConfinement,
+    ),
+    (|facts| !facts.has_approver, CallDecision::LacksApprover),
 ];
 
-fn is_denied(facts: &Facts) -> bool {
-    facts.verdict == CommandVerdict::Deny
-}
-
-fn is_granted(facts: &Facts) -> bool {
-    facts.verdict == CommandVerdict::Allow
-}
-
-fn is_allowed_on_network(facts: &Facts) -> bool {
-    facts.network == NetworkPolicy::Allow
-}
-
-fn is_denied_on_network(facts: &Facts) -> bool {
-    facts.network == NetworkPolicy::Deny
-}
-
-/// A command for which a deny rule cannot be checked is not allowed by a mode.
-fn is_allowed_by_mode(facts: &Facts) -> bool {
-    facts.is_allowed_by_mode && facts.verdict == CommandVerdict::Ask
-}
-
-fn lacks_confinement(facts: &Facts) -> bool {
-    facts.why_unconfined.is_some()
-}
-
-fn lacks_approver(facts: &Facts) -> bool {
-    !facts.has_approver
-}
-
-fn decide(facts: &Facts) -> Decision {
+fn decide(facts: &Facts) -> CallDecision {
     let rule = RULES.iter().find(|(applies, _)| applies(facts));
-    rule.map_or(Decision::NeedsApproval, |(_, decision)| *decision)
+    rule.map_or(CallDecision::NeedsApproval, |(_, decision)| *decision)
 }
 
 /// Authorizes the tool calls of a runtime.
@@ -201,14 +191,14 @@ impl Authorizer {
             has_approver: self.permissions.has_approver(&spec.settings),
         };
         match decide(&facts) {
-            Decision::Allowed => return Ok(Authorization::Allowed(Some(access))),
-            Decision::DeniedByRule => return Err(denied_tool(name)),
-            Decision::DeniedByNetworkPolicy => return Err(network_denied(name)),
-            Decision::LacksConfinement => {
+            CallDecision::Allowed => return Ok(Authorization::Allowed(Some(access))),
+            CallDecision::DeniedByRule => return Err(denied_tool(name)),
+            CallDecision::DeniedByNetworkPolicy => return Err(network_denied(name)),
+            CallDecision::LacksConfinement => {
                 let why = facts.why_unconfined.as_deref().unwrap_or_default();
                 return Err(unconfined(name, &access, why));
             }
-            Decision::LacksApprover => {
+            CallDecision::LacksApprover => {
                 // No grant helps if a deny rule cannot be checked.
                 let allow = if verdict == CommandVerdict::AskUncheckable {
                     Vec::new()
@@ -217,7 +207,7 @@ impl Authorizer {
                 };
                 return Err(no_approver(name, &access, allow, &self.core.redactor));
             }
-            Decision::NeedsApproval => {}
+            CallDecision::NeedsApproval => {}
         }
         let diff = self.preview(spec, tool, context, &call.arguments).await;
         let permission = self.permission_request(spec, call, access, diff).await?;
@@ -498,14 +488,14 @@ mod tests {
             ..without_approver.clone()
         };
         for (facts, decision) in [
-            (denied, Decision::DeniedByRule),
-            (granted, Decision::Allowed),
-            (allowed_on_network, Decision::Allowed),
-            (denied_on_network, Decision::DeniedByNetworkPolicy),
-            (allowed_by_mode, Decision::Allowed),
-            (uncheckable, Decision::LacksConfinement),
-            (without_approver, Decision::LacksApprover),
-            (with_approver, Decision::NeedsApproval),
+            (denied, CallDecision::DeniedByRule),
+            (granted, CallDecision::Allowed),
+            (allowed_on_network, CallDecision::Allowed),
+            (denied_on_network, CallDecision::DeniedByNetworkPolicy),
+            (allowed_by_mode, CallDecision::Allowed),
+            (uncheckable, CallDecision::LacksConfinement),
+            (without_approver, CallDecision::LacksApprover),
+            (with_approver, CallDecision::NeedsApproval),
         ] {
             assert_eq!(decide(&facts), decision, "{facts:?}");
         }

@@ -142,12 +142,12 @@ impl ToolRunner {
         let journal = self.core.journal.clone();
         let entry = Arc::clone(entry);
         let tool_call_id = tool_call_id.to_owned();
-        let shown = Mutex::new(StreamRedactor::new(&self.core.redactor));
+        let stream_redactor = Mutex::new(StreamRedactor::new(&self.core.redactor));
         Progress::new(move |text| {
             let at = now();
             entry.control.clock.progress(at);
             // Text that is held back for the next delta is in the outcome anyway.
-            let text = shown
+            let text = stream_redactor
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .push(&text);

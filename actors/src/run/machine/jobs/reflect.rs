@@ -63,7 +63,7 @@ impl Job for Reflect {
         model_call: Some(ModelCallKind::Reflection),
         // The turn waits for the reflection.
         max_call_time: Some(Duration::from_secs(60)),
-        // What was learned is stored.
+        // Experiences that the model has stated are stored even then.
         on_cancel: OnCancel::CutOffCalls,
         ..JobPolicy::new("the model provider")
     };

@@ -138,11 +138,11 @@ fn ask(
     rows: usize,
     has_others: bool,
 ) -> Vec<StyledLine> {
-    let shown = match ask {
+    let request_rows = match ask {
         UserRequest::Question(question) => question_rows(question),
         UserRequest::Permission(permission) => permission_rows(permission, project),
     };
-    let text_lines: Vec<StyledLine> = wrap_rows(shown, columns)
+    let text_lines: Vec<StyledLine> = wrap_rows(request_rows, columns)
         .into_iter()
         .map(|row| StyledLine::of(row.style, row.text))
         .collect();
