@@ -46,7 +46,7 @@ impl CollaboratorStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Collaborator {
-    /// Name that the run uses.
+    /// Name by which the run addresses the collaborator.
     pub name: String,
     /// Kind of the collaborator.
     #[serde(rename = "type")]

@@ -77,11 +77,12 @@ pub struct EntryPrices {
     /// Price of request tokens from the cache. Default: that of request tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_read: Option<Usd>,
-    /// Price of request tokens that are written to the cache. Default: that of request tokens.
+    /// Price of request tokens that are written to the cache. Default: the price of other request
+    /// tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_write: Option<Usd>,
-    /// Price of request tokens that are written to the cache for longer. Default: that of other
-    /// writes.
+    /// Price of request tokens that are written to a cache with a longer lifetime. Default:
+    /// `cache_write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub long_cache_write: Option<Usd>,
 }
@@ -89,7 +90,7 @@ pub struct EntryPrices {
 /// Prices of a call whose prompt is long.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LongEntryPrices {
-    /// The prices apply if the prompt has more tokens.
+    /// The prices apply to a prompt of more than this number of tokens.
     pub above: u64,
     /// The prices.
     #[serde(flatten)]
@@ -109,9 +110,9 @@ pub struct CacheRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CacheKind {
-    /// The longest beginning that a recent request had in common.
+    /// The longest beginning that the prompt shares with a recent prompt.
     Prefix,
-    /// The beginning up to a block that the request marks; the service also sets marks itself.
+    /// The beginning up to a block that the request or the service itself marks.
     Breakpoints,
     /// The beginning up to a block that the request marks.
     Marks,
@@ -173,8 +174,8 @@ impl ModelEntry {
 }
 
 impl ModelLimits {
-    /// Returns the limits at a server that states how it runs the model. A configured window counts
-    /// in any case.
+    /// Returns the limits at a server that states how it runs the model. A context window that is
+    /// configured in `profile` is never replaced.
     #[must_use]
     pub fn at_server(mut self, profile: &ModelConfig, facts: &ServerFacts) -> Self {
         if let Some(window) = facts
@@ -249,8 +250,8 @@ impl ModelCatalog {
         Self { models, ..newer }
     }
 
-    /// Returns the entry of a model name. Gateways put the name of the vendor before it, as in
-    /// `openai/gpt-6-sol`.
+    /// Returns the entry of a model. `name` may begin with the name of the vendor, as gateways write
+    /// it: `openai/gpt-6-sol`.
     pub fn find(&self, name: &str) -> Option<&ModelEntry> {
         let models = &self.models;
         models

@@ -1,7 +1,7 @@
 //! Cleanup: selects artifacts that may be deleted, each with a reason, and deletes them (ART-13).
 //!
-//! The selection is a pure function. Only artifacts of sessions are candidates. Artifacts of users,
-//! memory, project files, and artifacts of a session with an unfinished run are never deleted.
+//! The selection is a pure function. It selects only artifacts of sessions without an unfinished
+//! run. Artifacts of users, memory and project files are never deleted.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -47,7 +47,7 @@ impl ArtifactStore {
     }
 }
 
-/// Returns only the artifacts of sessions that belong to the user `uid`.
+/// Keeps those of `all` whose session belongs to the user `uid`.
 fn filter_by_user(
     reader: &dyn Reader,
     all: Vec<(Artifact, u64)>,
@@ -118,8 +118,9 @@ impl ArtifactReader {
     }
 }
 
-/// Selects the candidates from `all`, pairs of an artifact and the total size of its versions in
-/// bytes, least recently changed first. Also returns the `busy` sessions that were skipped.
+/// Selects the candidates from `all`: pairs of an artifact and the total size of its versions in
+/// bytes. The candidates are ordered by their last change, oldest first. Also returns the sessions
+/// that were skipped because they are in `busy`.
 fn select_candidates_from<'a>(
     request: &Cleanup,
     all: &'a [(Artifact, u64)],
@@ -191,7 +192,7 @@ fn select_candidates_from<'a>(
     (chosen, skipped.into_iter().map(busy).collect())
 }
 
-/// Formats a duration in one unit, rounded down; a unit is used from a value of 2 on.
+/// Formats a duration in the largest unit of which it has at least two, rounded down: 119 s, 2 min.
 fn format_duration(millis: u64) -> String {
     let seconds = Duration::from_millis(millis).as_secs();
     match seconds {

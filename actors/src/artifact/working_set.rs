@@ -26,11 +26,11 @@ use crate::{
 
 pub(super) use actor::{EditCommand, WorkingSetActor, WorkingSetMsg};
 
-/// Maximum number of attempts of a request if the set or its supervisor crashes; more than the
-/// permitted restarts.
+/// How often a request is sent if the set or its supervisor crashes each time. It is more than the
+/// number of permitted restarts, so the supervisor gives up before the request does.
 const MAX_ATTEMPTS: usize = 8;
 
-/// Initial delay before the supervisor is asked again; it doubles after each attempt.
+/// Delay before the supervisor is asked a second time. The delay doubles after each attempt.
 const REOPEN_BACKOFF: Duration = Duration::from_millis(5);
 
 /// Committed documents that a set caches, by name. Readers access them without a message to the
@@ -74,7 +74,8 @@ pub(crate) struct OpenRequest {
     pub(super) reply: oneshot::Sender<OpenReply>,
 }
 
-/// Reports that a set is idle. `handled` is the number of messages it had handled by then.
+/// Report that a set is idle. The supervisor stops the set only if it has handled no further
+/// message since: `handled` is the number of messages that it had handled.
 pub(crate) struct IdleReport {
     pub(super) session: SessionId,
     pub(super) actor: ActorId,

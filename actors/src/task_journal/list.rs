@@ -229,8 +229,8 @@ fn delete(path: &Path, modified_at: Timestamp) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Adds the journals of `project` in the session folders of `tasks` to `metadata`. Skips unreadable
-/// journals and session folders, and logs them.
+/// Reads the journals below `tasks`, in one folder for each session, and adds those of `project` to
+/// `metadata`. Logs journals and folders that it cannot read, and skips them.
 fn collect_journals(
     tasks: &Path,
     kept_in: TaskPlace,
@@ -295,37 +295,42 @@ fn read(
     // old, so `delete` keeps the file.
     let modified_at = to_timestamp(fs::metadata(&path)?.modified()?);
     let text = fs::read(&path)?;
-    let whole = text.ends_with(b"\n");
-    let mut lines = text
+    let is_complete = text.ends_with(b"\n");
+    let lines: Vec<&[u8]> = text
         .split_inclusive(|byte| *byte == b'\n')
-        .filter(|line| line.ends_with(b"\n"));
+        .filter(|line| line.ends_with(b"\n"))
+        .collect();
+    let line_count = lines.len() as u64;
+    let mut run_id = None;
+    let mut mission = String::new();
+    let mut project = None;
     let first = lines
-        .clone()
-        .next()
+        .first()
         .and_then(|line| serde_json::from_slice::<TaskLine>(line).ok());
-    let count = lines.clone().count() as u64;
-    let last = lines.next_back();
-    let is_last_line = |mark: &LineIdentity| mark.session_id == *session && mark.wal_seq == count;
-    let last = last
-        .filter(|_| whole)
-        .and_then(|line| LineIdentity::parse(line.trim_ascii_end()))
-        .filter(is_last_line);
-    let created = first.and_then(|line| match line.event {
-        TaskEvent::TaskCreated(created) => Some((line.run_id, created)),
-        _ => None,
-    });
-    let (run_id, created) = created.unzip();
-    let (mission, project) = created
-        .map(|created| (created.mission, created.project_dir))
-        .unzip();
+    if let Some(line) = first
+        && let TaskEvent::TaskCreated(created) = line.event
+    {
+        run_id = Some(line.run_id);
+        mission = created.mission;
+        project = Some(created.project_dir);
+    }
+    let mut status = TaskStatus::Unfinished;
+    if is_complete
+        && let Some(last) = lines.last()
+        && let Some(identity) = LineIdentity::parse(last.trim_ascii_end())
+        && identity.session_id == *session
+        && identity.wal_seq == line_count
+    {
+        status = identity.status();
+    }
     let task = ProjectTask {
         path,
         kept_in,
         session_id: session.clone(),
         run_id,
-        status: last.map_or(TaskStatus::Unfinished, |mark| mark.status()),
-        mission: mission.unwrap_or_default(),
-        lines: count,
+        status,
+        mission,
+        lines: line_count,
         modified_at,
     };
     Ok((task, project))

@@ -78,8 +78,7 @@ use crate::artifact::{ArtifactOwner, ArtifactService, NamedArtifacts};
 pub struct ToolEnvironment {
     /// Limits of tools.
     pub tools: ToolsConfig,
-    /// Maximum size of all contents of project files that a session keeps so that changes can be
-    /// reverted, in bytes.
+    /// How many bytes of earlier contents of project files a session keeps. `/undo` restores them.
     pub max_undo_bytes: u64,
     /// Permission configuration.
     pub permissions: PermissionsConfig,
@@ -111,7 +110,7 @@ impl Progress {
 /// Limits of an output that a model reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputLimit {
-    /// Kinds of content. The model reads a description of other files.
+    /// Kinds of content that the model can read. In place of another file, it reads a description.
     pub kinds: Arc<[InputKind]>,
     /// Maximum size, in bytes.
     pub bytes: usize,
@@ -153,8 +152,8 @@ pub struct ToolContext {
     pub granted_access: Option<AccessRequest>,
     /// Reports what the call is doing.
     pub progress: Progress,
-    /// Tasks that outlive the future of the call if it is dropped, such as one that kills its
-    /// processes. The outcome of the call is reported after they have finished.
+    /// Tasks that continue if the future of the call is dropped, for example one that kills the
+    /// processes of the call. The outcome of the call is reported after they have finished.
     pub cleanup_tasks: TaskTracker,
     /// Services of the runtime.
     pub services: ToolServices,
@@ -264,9 +263,9 @@ pub struct ToolOutput {
     /// Text that replaces the output later if [`Self::include_output_only_once`] is set; stored in
     /// addition to the output.
     pub long_term_memory: Option<String>,
-    /// Whether `long_term_memory`, or the title if that is `None`, replaces `output` when the
-    /// prompt is rebuilt after the model has read it (ART-9). An output of more than 512 bytes is
-    /// stored as an artifact, too, if the run can read artifacts.
+    /// Whether the model reads `output` only once (ART-9). Later prompts contain
+    /// `long_term_memory` in its place, or the title if that is `None`. If the run can read
+    /// artifacts, an output of more than 512 bytes is also stored as an artifact.
     pub include_output_only_once: bool,
     /// Whether `output` is stored as an artifact even if it is short. The model then reads its
     /// first and last part (ART-9).

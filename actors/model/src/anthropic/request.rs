@@ -67,7 +67,7 @@ impl Serialize for RequestBody<'_> {
             });
             form.serialize_entry("tools", &tools.collect::<Vec<_>>())?;
         }
-        // The API drops the reasoning that another Claude model cannot read.
+        // Reasoning of another Claude model may be sent: the API ignores what the model cannot read.
         let turns = turns(call, true);
         form.serialize_entry("messages", &messages(&turns, request, mark))?;
         let settings = thinking::settings(call);
@@ -101,7 +101,8 @@ impl Serialize for RequestBody<'_> {
     }
 }
 
-/// Returns the system prompt. Its end is cached, together with the tools before it.
+/// Returns the system prompt. Its last block carries a cache mark, so the API caches the tools and
+/// the whole system prompt.
 fn system(request: &ModelRequest, mark: CacheControl) -> Vec<Block<'_>> {
     let blocks = request
         .system
@@ -116,9 +117,12 @@ fn system(request: &ModelRequest, mark: CacheControl) -> Vec<Block<'_>> {
     blocks
 }
 
-/// Returns the messages. The last two messages of the user carry a cache mark: the previous request
-/// wrote the first, and the next request reads the second. Another one ends the part that sibling
-/// runs send too. With that of the system prompt, these are the four marks that the API allows.
+/// Returns the messages.
+///
+/// The API allows four cache marks. The system prompt carries one. Here, the last two messages of
+/// the user carry one each: this request reads what the previous request cached up to the first,
+/// and the next request reads what this one caches up to the second. The fourth is at the end of
+/// the messages that sibling runs also send.
 fn messages<'a>(
     turns: &'a [Turn<'_>],
     request: &'a ModelRequest,
@@ -147,7 +151,8 @@ fn messages<'a>(
             }
         };
         match messages.last_mut() {
-            // An answer without content was left out.
+            // Two messages of one role follow each other if an answer without content was between
+            // them.
             Some(last) if last.role == role => last.content.extend(content),
             _ if content.is_empty() => {}
             _ => messages.push(MessageForm { role, content }),

@@ -38,9 +38,10 @@ pub(super) fn unsupported_restriction(version: i64) -> Option<&'static str> {
 /// process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rights {
-    /// Rights for terminals: read, write and ioctl, but not creating files.
+    /// Rights in a folder of terminals: to list it, and to read, write and control its devices.
     pub(crate) terminals: u64,
-    /// Rights for shared memory: everything except creating device nodes and device ioctls.
+    /// Rights in a folder of shared memory: all except to create device nodes and to control
+    /// devices.
     pub(crate) shared_memory: u64,
 }
 

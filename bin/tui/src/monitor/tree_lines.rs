@@ -14,12 +14,12 @@ use super::{
 };
 use crate::{styled_line::StyledLine, terminal::TextStyle};
 
-/// Returns the column titles and a line for each actor, as the monitor shows them, at most `width`
-/// columns wide.
+/// Returns the column titles and a line for each actor, as the monitor shows them. Each line is at
+/// most `width` columns wide.
 ///
 /// With `by_supervision`, each actor is below its supervisor. Otherwise, sub-agents are below their
-/// parent runs, and supervisors are left out unless they have crashed. `sessions` are records of
-/// sessions in the tree; those without one are shown by their ids.
+/// parent runs, and supervisors are left out unless they have crashed. `sessions` are the stored
+/// sessions that are known. A session of the tree that is not among them is shown by its id.
 pub fn tree_lines(
     tree: ActorView,
     sessions: Vec<Session>,
@@ -39,7 +39,7 @@ pub fn tree_lines(
     sessions
         .iter()
         .for_each(|session| actors.store_session(session));
-    // A single snapshot has no rates.
+    // The column of events shows a rate, which needs two snapshots.
     let omitted = [Column::Events, Column::Budget];
     let omitted = if actors.summary().has_budgets {
         &omitted[..1]
