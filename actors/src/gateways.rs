@@ -1,7 +1,9 @@
 //! The gateways of a runtime, one per model profile, created on first use.
 //!
-//! The runtime supervisor starts the actor of a gateway. Elsewhere: what a gateway does
-//! (`gateway.rs`).
+//! The runtime supervisor starts the actor of a gateway. Elsewhere: the settings of a profile
+//! (`gateways/profile.rs`), what a gateway does (`gateway.rs`).
+
+mod profile;
 
 use std::{
     borrow::Cow,
@@ -17,7 +19,7 @@ use soong_model::{
     selection::split_model_name,
     tokens::TokenCounter,
 };
-use soong_protocol::{Config, ErrorInfo, InputKind, ModelConfig, PriceConfig, Prices, Provider};
+use soong_protocol::{Config, ErrorInfo, InputKind, PriceConfig, Prices, Provider};
 use tokio::sync::oneshot;
 
 use crate::{
@@ -26,6 +28,8 @@ use crate::{
     message_files::InputLimits,
     model_facts::{CountedModelKey, ModelFacts, ServedModelKey},
 };
+
+pub(crate) use profile::ModelProfile;
 
 /// Creates the model of a profile on first use.
 pub(crate) type ModelFactory =
@@ -47,6 +51,8 @@ pub(crate) struct ModelGateways {
     make_model: ModelFactory,
     /// Model names of the profiles that a program registered a provider for.
     registered: BTreeMap<String, String>,
+    /// Profiles that were used.
+    profiles: DashMap<String, Arc<ModelProfile>>,
     gateways: DashMap<String, Gateway>,
     /// Facts that the servers of models state when they are asked.
     facts: ModelFacts,
@@ -73,6 +79,7 @@ impl ModelGateways {
             default_takes_names,
             make_model,
             registered,
+            profiles: DashMap::new(),
             gateways: DashMap::new(),
             facts,
             stated_windows: DashMap::new(),
@@ -96,18 +103,29 @@ impl ModelGateways {
         split_model_name(name, is_profile, self.default_takes_names, &self.catalog)
     }
 
-    /// Returns the limits of a model in a profile with these settings. The window is the configured
-    /// one, else that of the server, else that of the table; one that was stated in an error
-    /// reduces the latter two.
-    pub(crate) fn limits(&self, settings: &ModelConfig, model: &str) -> ModelLimits {
+    /// Returns a profile. One that the embedding program registered, and that is not configured, has
+    /// the settings of `[model]`.
+    pub(crate) fn profile(&self, name: &str) -> Arc<ModelProfile> {
+        if let Some(profile) = self.profiles.get(name) {
+            return Arc::clone(profile.value());
+        }
+        let profile = ModelProfile::new(name, &self.config, self.facts.environment());
+        let profile = self
+            .profiles
+            .entry(name.to_owned())
+            .or_insert(Arc::new(profile));
+        Arc::clone(profile.value())
+    }
+
+    /// Returns the limits of a model in a profile. The window is the configured one, else that of
+    /// the server, else that of the table; one that was stated in an error reduces the latter two.
+    pub(crate) fn limits(&self, profile: &ModelProfile, model: &str) -> ModelLimits {
+        let settings = &profile.settings;
         let mut limits = self.catalog.limits(settings, model);
         if settings.context_window.is_some() {
             return limits;
         }
-        if let Some(facts) = self
-            .server_key(settings, model)
-            .and_then(|key| self.facts.get(&key))
-        {
+        if let Some(facts) = self.known_facts(profile, model) {
             limits = limits.at_server(settings, &facts);
         }
         if let Some(stated) = self
@@ -121,10 +139,8 @@ impl ModelGateways {
 
     /// Returns whether the server of a model writes an answer until its window is full, unless the
     /// request limits it.
-    pub(crate) fn answers_without_limit(&self, settings: &ModelConfig, model: &str) -> bool {
-        let facts = self
-            .server_key(settings, model)
-            .and_then(|key| self.facts.get(&key));
+    pub(crate) fn answers_without_limit(&self, profile: &ModelProfile, model: &str) -> bool {
+        let facts = self.known_facts(profile, model);
         let program = facts.and_then(|facts| facts.program);
         matches!(
             program,
@@ -133,19 +149,19 @@ impl ModelGateways {
     }
 
     /// Returns the key of a model at a server that is asked about it.
-    fn server_key(&self, settings: &ModelConfig, model: &str) -> Option<ServedModelKey> {
-        self.facts
-            .key(settings, model, self.catalog.find(model).is_some())
+    fn server_key(&self, profile: &ModelProfile, model: &str) -> Option<ServedModelKey> {
+        profile.server_key(model, self.catalog.find(model).is_some())
+    }
+
+    /// Returns what the server of a model has stated, if it was asked.
+    fn known_facts(&self, profile: &ModelProfile, model: &str) -> Option<ServerFacts> {
+        self.facts.get(&self.server_key(profile, model)?)
     }
 
     /// Asks the server of a profile about a model, if this process has not yet asked it, and adapts
     /// the limits of the gateway.
-    async fn look_up_server(&self, profile: &str, model: &str, gateway: &Gateway) {
-        let settings = self
-            .config
-            .profile(profile)
-            .unwrap_or_else(|| self.config.model.clone());
-        let Some(facts) = self.server_facts(profile, model, &settings).await else {
+    async fn look_up_server(&self, profile: &ModelProfile, model: &str, gateway: &Gateway) {
+        let Some(facts) = self.server_facts(profile, model).await else {
             return;
         };
         if facts.program.is_some() {
@@ -153,76 +169,57 @@ impl ModelGateways {
         }
         if let Some(concurrency) = facts
             .default_concurrency()
-            .filter(|_| settings.max_concurrency.is_none())
+            .filter(|_| profile.settings.max_concurrency.is_none())
         {
             gateway.set_max_concurrency(concurrency);
         }
     }
 
     /// Returns what the server of a model states, if it is asked.
-    async fn server_facts(
-        &self,
-        profile: &str,
-        model: &str,
-        settings: &ModelConfig,
-    ) -> Option<ServerFacts> {
-        if self.registered.contains_key(profile) || profile == Provider::Offline.as_str() {
+    async fn server_facts(&self, profile: &ModelProfile, model: &str) -> Option<ServerFacts> {
+        if self.registered.contains_key(&profile.name) || profile.is_offline() {
             return None;
         }
-        let key = self.server_key(settings, model)?;
-        self.facts.look_up(settings, &key).await
+        let key = self.server_key(profile, model)?;
+        self.facts.look_up(&profile.settings, &key).await
     }
 
     /// Returns the context window of a model, after its server was asked. `name`: a profile or a
     /// model name. `None` if there is no such model, or if it has no window.
     pub(crate) async fn context_window(&self, name: &str) -> Option<u64> {
-        let (profile, model) = self.split_model(name).ok()?;
-        let model = self.model_name(profile, model);
-        if profile == Provider::Offline.as_str() {
+        let (profile, model) = self.profile_and_model(name).ok()?;
+        if profile.is_offline() {
             return None;
         }
-        let settings = self
-            .config
-            .profile(profile)
-            .unwrap_or_else(|| self.config.model.clone());
-        self.server_facts(profile, &model, &settings).await;
-        Some(self.limits(&settings, &model).context_window)
+        self.server_facts(&profile, &model).await;
+        Some(self.limits(&profile, &model).context_window)
     }
 
     /// Lets the server of a model be asked again before the next run, because it may have been
     /// restarted. `name`: a profile or a model name.
     pub(crate) fn ask_server_again(&self, name: &str) {
-        let Ok((profile, model)) = self.split_model(name) else {
+        let Ok((profile, model)) = self.profile_and_model(name) else {
             return;
         };
-        let settings = self
-            .config
-            .profile(profile)
-            .unwrap_or_else(|| self.config.model.clone());
-        let model = self.model_name(profile, model);
-        if let Some(key) = self.server_key(&settings, &model) {
+        if let Some(key) = self.server_key(&profile, &model) {
             self.facts.ask_again(&key);
-            self.stated_windows.remove(&(settings.base_url, model));
+            self.stated_windows
+                .remove(&(profile.settings.base_url.clone(), model));
         }
     }
 
     /// Records the context window that the service of a model has stated in an error. `name`: a
     /// profile or a model name.
     pub(crate) fn record_stated_window(&self, name: &str, window: u64) {
-        let Ok((profile, model)) = self.split_model(name) else {
+        let Ok((profile, model)) = self.profile_and_model(name) else {
             return;
         };
-        let settings = self
-            .config
-            .profile(profile)
-            .unwrap_or_else(|| self.config.model.clone());
-        let model = self.model_name(profile, model);
-        if let Some(key) = self.server_key(&settings, &model) {
+        if let Some(key) = self.server_key(&profile, &model) {
             self.facts.ask_again(&key);
         }
         let known = self
             .stated_windows
-            .insert((settings.base_url, model), window);
+            .insert((profile.settings.base_url.clone(), model), window);
         if known != Some(window) {
             tracing::info!(
                 model = name,
@@ -232,19 +229,14 @@ impl ModelGateways {
         }
     }
 
-    /// Returns the counter for the prompts of a model in a profile with these settings. Its
-    /// estimates are corrected by what the service has counted so far.
-    pub(crate) fn token_counter(
-        &self,
-        profile: &str,
-        settings: &ModelConfig,
-        model: &str,
-    ) -> TokenCounter {
+    /// Returns the counter for the prompts of a model in a profile. Its estimates are corrected by
+    /// what the service has counted so far.
+    pub(crate) fn token_counter(&self, profile: &ModelProfile, model: &str) -> TokenCounter {
         let counter = TokenCounter::for_model(model);
-        if self.registered.contains_key(profile) {
+        if self.registered.contains_key(&profile.name) {
             return counter;
         }
-        counter.corrected_by(self.facts.token_ratio(&self.counted_model(settings, model)))
+        counter.corrected_by(self.facts.token_ratio(&self.counted_model(profile, model)))
     }
 
     /// Records how many tokens the service of a model has counted in a prompt. `name`: a profile or
@@ -256,30 +248,25 @@ impl ModelGateways {
         tokens: u64,
         counted: u64,
     ) {
-        let Ok((profile, model)) = self.split_model(name) else {
+        let Ok((profile, model)) = self.profile_and_model(name) else {
             return;
         };
-        if self.registered.contains_key(profile) || profile == Provider::Offline.as_str() {
+        if self.registered.contains_key(&profile.name) || profile.is_offline() {
             return;
         }
-        let settings = self
-            .config
-            .profile(profile)
-            .unwrap_or_else(|| self.config.model.clone());
-        let model = self.model_name(profile, model);
         // Some servers cut off a prompt that is too long, and count what is left.
-        if tokens > self.limits(&settings, &model).context_window / 10 * 9 {
+        if tokens > self.limits(&profile, &model).context_window / 10 * 9 {
             return;
         }
         if let Some(estimated) = counter.uncorrected(tokens) {
             self.facts
-                .record_prompt(self.counted_model(&settings, &model), estimated, counted)
+                .record_prompt(self.counted_model(&profile, &model), estimated, counted)
                 .await;
         }
     }
 
-    fn counted_model(&self, settings: &ModelConfig, model: &str) -> CountedModelKey {
-        let address = self.server_key(settings, model).map(|key| key.address);
+    fn counted_model(&self, profile: &ModelProfile, model: &str) -> CountedModelKey {
+        let address = self.server_key(profile, model).map(|key| key.address);
         CountedModelKey {
             address,
             model: model.to_owned(),
@@ -312,13 +299,15 @@ impl ModelGateways {
         match (name, self.registered.get(profile)) {
             (Some(name), _) => name.to_owned(),
             (None, Some(registered)) => registered.clone(),
-            (None, None) if profile == "offline" => "offline".to_owned(),
-            (None, None) => self
-                .config
-                .profile(profile)
-                .map(|profile| profile.model_name().to_owned())
-                .unwrap_or_default(),
+            (None, None) if profile == Provider::Offline.as_str() => profile.to_owned(),
+            (None, None) => self.profile(profile).model_name().to_owned(),
         }
+    }
+
+    /// Returns the profile and the model name of `name`, a profile or a model name.
+    fn profile_and_model(&self, name: &str) -> Result<(Arc<ModelProfile>, String), ErrorInfo> {
+        let (profile, model) = self.split_model(name)?;
+        Ok((self.profile(profile), self.model_name(profile, model)))
     }
 
     /// Returns the gateway for `name`, a profile or a model name, and the model to request from it.
@@ -351,7 +340,8 @@ impl ModelGateways {
             }
         }
         let name = self.model_name(profile, model);
-        self.look_up_server(profile, &name, &gateway).await;
+        self.look_up_server(&self.profile(profile), &name, &gateway)
+            .await;
         Ok((gateway, model))
     }
 
@@ -360,11 +350,7 @@ impl ModelGateways {
             return Ok(gateway);
         }
         let model = (self.make_model)(profile, &self.config)?;
-        // A profile that a program registered without configuration has the limits of [model].
-        let mut settings = self
-            .config
-            .profile(profile)
-            .unwrap_or_else(|| self.config.model.clone());
+        let mut settings = self.profile(profile).settings.clone();
         let is_built_in = profile == "offline" && !self.registered.contains_key(profile);
         if is_built_in || settings.provider() == Provider::Offline {
             // The offline model has no account with a rate limit.
@@ -380,21 +366,18 @@ impl ModelGateways {
             .clone())
     }
 
-    /// Returns the kinds and sizes of the content that the model of a profile with these settings
-    /// takes. Only text if the profile has no usable provider, which opening it reports.
-    pub(crate) fn input_limits(
-        &self,
-        profile: &str,
-        model: &str,
-        settings: &ModelConfig,
-    ) -> InputLimits {
-        let Ok(gateway) = self.gateway(profile) else {
+    /// Returns the kinds and sizes of the content that the model of a profile takes. Only text if
+    /// the profile has no usable provider, which opening it reports.
+    pub(crate) fn input_limits(&self, profile: &ModelProfile, model: &str) -> InputLimits {
+        let settings = &profile.settings;
+        let Ok(gateway) = self.gateway(&profile.name) else {
             return InputLimits::of(model, settings, &[InputKind::Text]);
         };
         let mut kinds = gateway.inputs().to_vec();
         // A service carries all kinds that its API has; the model may take fewer.
-        if !self.registered.contains_key(profile) && settings.provider() != Provider::Offline {
-            let accepted_kinds = self.limits(settings, model).input;
+        if !self.registered.contains_key(&profile.name) && settings.provider() != Provider::Offline
+        {
+            let accepted_kinds = self.limits(profile, model).input;
             kinds.retain(|kind| accepted_kinds.contains(kind));
         }
         InputLimits::of(model, settings, &kinds)
@@ -404,11 +387,7 @@ impl ModelGateways {
     /// or a model name.
     pub(crate) fn input_limits_of(&self, name: &str) -> InputLimits {
         let (profile, model) = self.split_model(name).unwrap_or(("default", Some(name)));
-        let settings = self
-            .config
-            .profile(profile)
-            .unwrap_or_else(|| self.config.model.clone());
-        self.input_limits(profile, &self.model_name(profile, model), &settings)
+        self.input_limits(&self.profile(profile), &self.model_name(profile, model))
     }
 
     /// Returns what the model of a profile accepts about its reasoning. Unknown if the profile has

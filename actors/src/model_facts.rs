@@ -119,19 +119,9 @@ impl ModelFacts {
         }
     }
 
-    /// Returns the key of a model of a profile, if its server is asked about it. `is_known`: the
-    /// model is in the table of models.
-    pub(crate) fn key(
-        &self,
-        settings: &ModelConfig,
-        model: &str,
-        is_known: bool,
-    ) -> Option<ServedModelKey> {
-        let address = server_address(settings, &self.environment, is_known)?;
-        Some(ServedModelKey {
-            address,
-            model: model.to_owned(),
-        })
+    /// Returns the environment in which the servers are asked.
+    pub(crate) fn environment(&self) -> &Environment {
+        &self.environment
     }
 
     /// Returns what the server of a model has stated, at the latest answer.
@@ -261,9 +251,12 @@ pub fn known_server_facts(
     environment: &Environment,
     model: &str,
 ) -> Option<ServerFacts> {
-    let facts = ModelFacts::load(Some(home), environment.clone());
-    let key = facts.key(settings, model, false)?;
-    facts.get(&key)
+    let address = server_address(settings, environment, false)?;
+    let key = ServedModelKey {
+        address,
+        model: model.to_owned(),
+    };
+    ModelFacts::load(Some(home), environment.clone()).get(&key)
 }
 
 fn read(path: &Path) -> FactsState {

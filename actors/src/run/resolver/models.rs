@@ -4,10 +4,13 @@
 use std::{sync::Arc, time::Duration};
 
 use soong_model::{ReasoningSupport, params::ReasoningParams};
-use soong_protocol::{Effort, ErrorCode, ErrorInfo, ModelConfig, Preset, Provider, Run};
+use soong_protocol::{Effort, ErrorCode, ErrorInfo, Preset, Provider, Run};
 
 use super::RunResolver;
-use crate::run::machine::spec::{AuxiliaryModel, AuxiliaryModels, Fallback, Fallbacks, ModelSpec};
+use crate::{
+    gateways::ModelProfile,
+    run::machine::spec::{AuxiliaryModel, AuxiliaryModels, Fallback, Fallbacks, ModelSpec},
+};
 
 /// Name of the offline model, which answers by fixed rules and costs nothing.
 const OFFLINE: &str = "offline";
@@ -27,8 +30,7 @@ struct OwnModel<'a> {
     /// A profile or model name, as it is requested.
     wanted: &'a str,
     name: &'a str,
-    /// Settings of its profile.
-    settings: &'a ModelConfig,
+    profile: &'a ModelProfile,
     fallbacks: &'a Arc<Fallbacks>,
 }
 
@@ -49,17 +51,13 @@ impl RunResolver {
         let wanted = preset.model.as_deref().unwrap_or(&run.settings.model);
         let (profile, model_name) = self.models.split_model(wanted)?;
         let name = self.models.model_name(profile, model_name);
-        // A profile that the embedding program registered is not in the configuration: it gets the
-        // limits of `[model]`.
-        let settings = config
-            .profile(profile)
-            .unwrap_or_else(|| config.model.clone());
+        let profile = self.models.profile(profile);
         let reasoning = of_run_or_preset(run, preset);
-        let fallbacks = Arc::new(self.fallbacks((profile, &name), &settings, run, reasoning)?);
+        let fallbacks = Arc::new(self.fallbacks(&profile, &name, run, reasoning)?);
         let own = OwnModel {
             wanted,
             name: &name,
-            settings: &settings,
+            profile: &profile,
             fallbacks: &fallbacks,
         };
         let (summary, summary_model) =
@@ -71,7 +69,7 @@ impl RunResolver {
         if let Some(model) = unpriced.filter(|_| run.settings.options.budget.usd.is_some()) {
             return Err(unknown_price(model));
         }
-        let model = self.model_spec(profile, name, &settings, run, reasoning)?;
+        let model = self.model_spec(&profile, name, run, reasoning)?;
         let summary_is_own_model = config.context.compact_profile.is_none();
         let recall_enabled = self.recalls(run, &utility);
         let reflects_before_summary =
@@ -94,12 +92,12 @@ impl RunResolver {
     /// asks for.
     fn model_spec(
         &self,
-        profile: &str,
+        profile: &ModelProfile,
         name: String,
-        settings: &ModelConfig,
         run: &Run,
         wanted: ReasoningParams,
     ) -> Result<ModelSpec, ErrorInfo> {
+        let settings = &profile.settings;
         let sizes = if name == OFFLINE {
             Sizes {
                 context_window: u64::MAX,
@@ -107,19 +105,19 @@ impl RunResolver {
                 answer_room: 0,
             }
         } else {
-            self.sizes(settings, &name)
+            self.sizes(profile, &name)
         };
         let wanted = if wanted.is_unset() {
             ReasoningParams::of_profile(settings)
         } else {
             wanted
         };
-        let support = self.models.reasoning(profile, &name);
+        let support = self.models.reasoning(&profile.name, &name);
         check_reasoning(wanted, support, &name)?;
         let mut params = run.settings.llm_params.clone();
         let _ = ReasoningParams::take(&mut params); // `wanted` contains it
         Ok(ModelSpec {
-            provider: if profile == OFFLINE {
+            provider: if profile.name == OFFLINE {
                 Provider::Offline
             } else {
                 settings.provider()
@@ -135,29 +133,30 @@ impl RunResolver {
             context_window: sizes.context_window,
             bounds_output: settings.max_output_tokens.is_none()
                 && name != OFFLINE
-                && self.models.answers_without_limit(settings, &name),
-            counter: self.models.token_counter(profile, settings, &name),
+                && self.models.answers_without_limit(profile, &name),
+            counter: self.models.token_counter(profile, &name),
             prices: self.models.prices(&name),
-            cache: self.models.cache_rule(profile, &name),
+            cache: self.models.cache_rule(&profile.name, &name),
             is_long_cached: settings.long_cache && run.depth == 0,
-            input: self.models.input_limits(profile, &name, settings),
+            input: self.models.input_limits(profile, &name),
             name,
         })
     }
 
-    /// Returns the fallbacks of a profile, without the model itself, which is given with its
-    /// profile. Their own fallbacks are not used.
+    /// Returns the fallbacks of a profile, without the model `own` itself. Their own fallbacks are
+    /// not used.
     ///
     /// # Errors
     /// `config_error` if a fallback does not exist, or if its price is unknown and the run has a
     /// budget in USD.
     fn fallbacks(
         &self,
-        own: (&str, &str),
-        settings: &ModelConfig,
+        own_profile: &ModelProfile,
+        own: &str,
         run: &Run,
         wanted: ReasoningParams,
     ) -> Result<Fallbacks, ErrorInfo> {
+        let settings = &own_profile.settings;
         let mut entries = Vec::new();
         for fallback in &settings.fallback {
             let invalid = |error: ErrorInfo| {
@@ -167,18 +166,14 @@ impl RunResolver {
             let (profile, model_name) =
                 self.models.split_model(fallback.name()).map_err(invalid)?;
             let name = self.models.model_name(profile, model_name);
-            if (profile, name.as_str()) == own {
+            if profile == own_profile.name && name == own {
                 continue;
             }
-            let settings = self
-                .config
-                .profile(profile)
-                .unwrap_or_else(|| self.config.model.clone());
+            let profile = self.models.profile(profile);
             // A reasoning that the fallback lacks must not keep it from answering.
-            let spec = self.model_spec(profile, name.clone(), &settings, run, wanted);
-            let spec = spec.or_else(|_| {
-                self.model_spec(profile, name, &settings, run, ReasoningParams::default())
-            });
+            let spec = self.model_spec(&profile, name.clone(), run, wanted);
+            let spec =
+                spec.or_else(|_| self.model_spec(&profile, name, run, ReasoningParams::default()));
             let spec = spec.map_err(invalid)?;
             if spec.prices.is_none() && run.settings.options.budget.usd.is_some() {
                 return Err(unknown_price(&spec.name));
@@ -217,7 +212,7 @@ impl RunResolver {
             fallbacks,
         };
         let Some(wanted) = profile else {
-            let sizes = self.sizes(own.settings, own.name);
+            let sizes = self.sizes(own.profile, own.name);
             return Ok((
                 helper(own.wanted, own.name, sizes, Arc::clone(own.fallbacks)),
                 own.name.to_owned(),
@@ -225,20 +220,15 @@ impl RunResolver {
         };
         let (profile, name) = self.models.split_model(wanted)?;
         let model = self.models.model_name(profile, name);
-        let settings = self.config.profile(profile);
-        let sizes = self.sizes(settings.as_ref().unwrap_or(own.settings), &model);
-        let settings = settings.unwrap_or_default();
-        let fallbacks = self.fallbacks(
-            (profile, &model),
-            &settings,
-            run,
-            ReasoningParams::default(),
-        )?;
+        let profile = self.models.profile(profile);
+        let sizes = self.sizes(&profile, &model);
+        let fallbacks = self.fallbacks(&profile, &model, run, ReasoningParams::default())?;
         Ok((helper(wanted, &model, sizes, Arc::new(fallbacks)), model))
     }
 
-    fn sizes(&self, settings: &ModelConfig, model: &str) -> Sizes {
-        let limits = self.models.limits(settings, model);
+    fn sizes(&self, profile: &ModelProfile, model: &str) -> Sizes {
+        let settings = &profile.settings;
+        let limits = self.models.limits(profile, model);
         let limit = limits.max_output_tokens.unwrap_or(RESERVED_OUTPUT_TOKENS);
         // The limit of a profile is sent with each request, that of the model is not.
         let reserved_output_tokens = settings
