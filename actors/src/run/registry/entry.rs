@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use soong_protocol::{ErrorInfo, PermissionMode, Run, RunMode};
-use tokio::sync::watch;
+use tokio::sync::{SetOnce, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
@@ -106,6 +106,9 @@ pub(crate) struct RunEntry {
     /// has none yet.
     pub(crate) opening: tokio::sync::Mutex<Opening>,
     published: watch::Sender<RunPublished>,
+    /// Set once the phase is final. Callers that wait for the end are not woken by other changes of
+    /// the published status.
+    ended: SetOnce<()>,
 }
 
 /// Whether the actor of a run was started.
@@ -170,6 +173,7 @@ impl RunEntry {
                 has_journal_writer: false,
                 span,
             }),
+            ended: SetOnce::new(),
         }
     }
 
@@ -239,6 +243,8 @@ impl RunEntry {
             published.phase = phase;
             published.span = Span::none();
         });
+        // A run that is interrupted may be deregistered again.
+        let _ = self.ended.set(());
     }
 
     /// Publishes that the request to cancel the run is durable.
@@ -344,15 +350,10 @@ impl RunEntry {
     /// Waits for the end of the run.
     ///
     /// # Errors
-    /// The reason if the run is interrupted or its end cannot be recorded; `closing` if the entry
-    /// is dropped.
+    /// The reason if the run is interrupted or its end cannot be recorded.
     pub(crate) async fn wait_outcome(&self) -> Result<Arc<RunOutcome>, ErrorInfo> {
-        let mut watch = self.watch();
-        let ended = watch
-            .wait_for(|published| published.phase.is_final())
-            .await
-            .map_err(|_| closing())?;
-        match &ended.phase {
+        self.ended.wait().await;
+        match &self.published().phase {
             RunPhase::Ended(outcome) => Ok(Arc::clone(outcome)),
             RunPhase::Unrecorded(error) | RunPhase::Interrupted(error) => Err(error.clone()),
             _ => Err(closing()),
