@@ -1,7 +1,8 @@
 //! The journal: appends are committed, then published (DUR-1, DUR-2).
 //!
-//! Handles send directly to the writer thread's bounded queue. The actor owns that thread and the
-//! publishing task, and reports their status.
+//! Handles send directly to the writer thread's bounded queue. The publishing task offers what was
+//! committed to the subscribers, and then answers the callers. The actor owns the thread and the
+//! task, and reports their status.
 //!
 //! Architecture invariants:
 //! - Only committed appends are published.
@@ -15,10 +16,13 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use soong_protocol::{EventRecord, Write};
 use soong_storage::{
     store::{Ack, Append, StoreError},
-    writer::{AppendCallback, QueuedAppend, WriterHandle, WriterStats},
+    writer::{AppendCallback, AppendOutcome, QueuedAppend, WriterHandle, WriterStats},
 };
 use soong_text::Redactor;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{
+    mpsc::{self, error::SendError},
+    oneshot,
+};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
@@ -30,8 +34,8 @@ use crate::{
 
 /// Item of the publishing queue, in order.
 pub(crate) enum Publication {
-    /// A committed append.
-    Committed(Append, Ack),
+    /// The outcomes of one transaction.
+    Outcomes(Vec<AppendOutcome>),
     /// A live-only item.
     LiveItem(StreamItem),
     /// No more items follow.
@@ -61,24 +65,30 @@ impl JournalHandle {
     ) -> std::io::Result<(Self, JournalTasks)> {
         let (publications, mut incoming) = mpsc::unbounded_channel();
         let sender = publications.clone();
-        let watched = Arc::clone(&bus);
-        let meter = Arc::new(MetricsCounter::default());
-        let metered = Arc::clone(&meter);
-        let (writer, thread) = soong_storage::writer::spawn(store, move |append, ack| {
-            // An append that was already recorded was counted by the earlier attempt.
-            if !ack.events.is_empty() {
-                metered.record(&append);
-            }
-            if watched.has_subscribers() {
-                // A closed queue means that the runtime is gone, and all subscribers with it.
-                let _ = sender.send(Publication::Committed(append, ack));
+        let (writer, thread) = soong_storage::writer::spawn(store, move |outcomes| {
+            // The queue is closed if the Tokio runtime is gone, and all subscribers with it.
+            if let Err(SendError(Publication::Outcomes(outcomes))) =
+                sender.send(Publication::Outcomes(outcomes))
+            {
+                outcomes.into_iter().for_each(AppendOutcome::report);
             }
         })?;
+        let meter = Arc::new(MetricsCounter::default());
+        let counted = Arc::clone(&meter);
         let publish_to = Arc::clone(&bus);
         let publisher = tokio::spawn(async move {
             while let Some(publication) = incoming.recv().await {
                 match publication {
-                    Publication::Committed(append, ack) => publish(&publish_to, append, ack),
+                    Publication::Outcomes(outcomes) => {
+                        for mut outcome in outcomes {
+                            if let Ok(ack) = &outcome.result {
+                                let append = std::mem::take(&mut outcome.append);
+                                publish_append(&publish_to, &counted, append, ack);
+                            }
+                            // Afterwards, so that what the caller publishes follows its append.
+                            outcome.report();
+                        }
+                    }
                     Publication::LiveItem(item) => publish_to.publish(&item),
                     Publication::End => break,
                 }
@@ -127,7 +137,7 @@ impl JournalHandle {
         self.writer.queue_len()
     }
 
-    /// Queues an append; `done` is called on the writer thread once it is durable or rejected.
+    /// Queues an append; `done` is called once it is durable or rejected, and must not block.
     ///
     /// It is called in any case: if the writer ends, with [`StoreError::Closed`].
     pub(crate) fn append(&self, mut append: Append, done: AppendCallback) {
@@ -211,27 +221,33 @@ impl JournalHandle {
     }
 }
 
-fn publish(bus: &EventBus, append: Append, ack: Ack) {
-    if ack.events.is_empty() {
-        // Recorded by an earlier attempt that was not published: subscribers have to read it from
-        // the store.
-        for write in &append.writes {
-            if let Write::Event(draft) = write {
-                bus.reread(&draft.trace_id);
-            }
-        }
+/// Counts a committed append, and offers its events to the subscribers.
+fn publish_append(bus: &EventBus, meter: &MetricsCounter, append: Append, ack: &Ack) {
+    let is_repeated = ack.events.is_empty();
+    // An append that was already recorded was counted by the earlier attempt.
+    if !is_repeated {
+        meter.record(&append);
+    }
+    if !bus.has_subscribers() {
         return;
     }
     let drafts = append.writes.into_iter().filter_map(|write| match write {
         Write::Event(draft) => Some(draft),
         _ => None,
     });
-    for (draft, ids) in drafts.zip(ack.events) {
+    if is_repeated {
+        // The earlier attempt was not published: subscribers have to read it from the store.
+        for draft in drafts {
+            bus.reread(&draft.trace_id);
+        }
+        return;
+    }
+    for (draft, ids) in drafts.zip(&ack.events) {
         let record = EventRecord {
             lsn: ids.lsn,
             event_id: ids.event_id,
             trace_id: draft.trace_id,
-            session_id: ids.session_id,
+            session_id: ids.session_id.clone(),
             run_seq: draft.run_id.as_ref().map(|_| ids.run_seq),
             run_id: draft.run_id,
             session_seq: ids.session_seq,

@@ -223,8 +223,13 @@ async fn row(
             store,
             commits: Arc::clone(&commits),
         },
-        move |_, ack| {
-            publish.fetch_add(ack.events.len() as u64, Ordering::Relaxed);
+        move |outcomes| {
+            for outcome in outcomes {
+                if let Ok(ack) = &outcome.result {
+                    publish.fetch_add(ack.events.len() as u64, Ordering::Relaxed);
+                }
+                outcome.report();
+            }
         },
     )?;
 

@@ -1,8 +1,9 @@
 //! The writer thread: group commit (DUR-2).
 //!
 //! One thread owns the store. All appends that are queued during a commit go into the next
-//! transaction. After it, for each append in order, the append is handed on for publishing and then
-//! its caller is answered, on the writer thread. The queue is bounded: callers wait if it is full.
+//! transaction. After it, the outcomes of the whole batch are handed on, so that another thread
+//! publishes them and answers their callers while the next transaction is written. The queue is
+//! bounded: callers wait if it is full.
 //!
 //! Not in this module: the meaning of an append.
 
@@ -25,8 +26,7 @@ const QUEUE_CAPACITY: usize = 4096;
 /// waits for the last.
 const MAX_BATCH_APPENDS: NonZeroUsize = NonZeroUsize::new(512).unwrap();
 
-/// Callback for the result of an append. It is called once, on the writer thread, so it must not
-/// block.
+/// Callback for the result of an append. It is called once, and must not block.
 ///
 /// A failed append is returned with its error, so that it can be retried (DUR-6).
 pub type AppendCallback = Box<dyn FnOnce(Result<Ack, (StoreError, Append)>) + Send>;
@@ -44,6 +44,37 @@ impl std::fmt::Debug for QueuedAppend {
         f.debug_struct("Job")
             .field("append", &self.append)
             .finish_non_exhaustive()
+    }
+}
+
+/// The outcome of an append, and the callback that waits for it.
+///
+/// It owns the append, so that its memory is released where the outcome is reported: releasing it
+/// on the writer thread would delay the threads that have allocated it.
+pub struct AppendOutcome {
+    /// The append.
+    pub append: Append,
+    /// The ids of its events, or the reason why it is not durable.
+    pub result: Result<Ack, StoreError>,
+    callback: AppendCallback,
+}
+
+impl std::fmt::Debug for AppendOutcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AppendOutcome")
+            .field("append", &self.append)
+            .field("result", &self.result)
+            .finish_non_exhaustive()
+    }
+}
+
+impl AppendOutcome {
+    /// Calls the callback with the result.
+    pub fn report(self) {
+        match self.result {
+            Ok(ack) => (self.callback)(Ok(ack)),
+            Err(error) => (self.callback)(Err((error, self.append))),
+        }
     }
 }
 
@@ -181,19 +212,19 @@ impl WriterHandle {
 
 /// Starts the writer thread for `store`.
 ///
-/// `publish` is called with each committed append and its ids, in order, before the caller is
-/// answered. So anything that the caller publishes afterwards comes after the append. The thread
-/// ends when every handle is dropped and the queue is empty.
-pub fn spawn<S, P>(store: S, publish: P) -> std::io::Result<(WriterHandle, JoinHandle<()>)>
+/// `deliver` is called on the writer thread with the outcomes of each batch, in order. It must not
+/// block, and have [`AppendOutcome::report`] called for each. The thread ends when every handle is
+/// dropped and the queue is empty.
+pub fn spawn<S, D>(store: S, deliver: D) -> std::io::Result<(WriterHandle, JoinHandle<()>)>
 where
     S: Store + 'static,
-    P: FnMut(Append, Ack) + Send + 'static,
+    D: FnMut(Vec<AppendOutcome>) + Send + 'static,
 {
     let (queue, mut jobs) = mpsc::channel::<QueueItem>(QUEUE_CAPACITY);
     let counters = Arc::new(WriterCounters::default());
     let mut committer = Committer {
         store,
-        publish,
+        deliver,
         counters: Arc::clone(&counters),
         last_commit_failed: false,
     };
@@ -223,49 +254,47 @@ where
     Ok((WriterHandle { queue, counters }, thread))
 }
 
-/// Commits batches, and reports the results.
-struct Committer<S, P> {
+/// Commits batches, and hands on their outcomes.
+struct Committer<S, D> {
     store: S,
-    publish: P,
+    deliver: D,
     counters: Arc<WriterCounters>,
     last_commit_failed: bool,
 }
 
-impl<S: Store, P: FnMut(Append, Ack)> Committer<S, P> {
-    /// Commits a batch in one transaction, and calls the callback of each append with its result.
-    fn commit(&mut self, batch: Vec<Append>, callers: Vec<AppendCallback>) {
-        match self.store.commit(&batch) {
-            Ok(outcomes) => {
+impl<S: Store, D: FnMut(Vec<AppendOutcome>)> Committer<S, D> {
+    /// Commits a batch in one transaction.
+    fn commit(&mut self, batch: Vec<Append>, callbacks: Vec<AppendCallback>) {
+        let size = batch.len();
+        let results = match self.store.commit(&batch) {
+            Ok(results) => {
                 if std::mem::take(&mut self.last_commit_failed) {
                     self.counters.set_last_error(None);
                     tracing::info!("commits succeed again");
                 }
-                self.counters.record_commit(
-                    batch.len(),
-                    outcomes.iter().filter(|outcome| outcome.is_ok()).count(),
-                );
-                for ((append, done), outcome) in batch.into_iter().zip(callers).zip(outcomes) {
-                    match outcome {
-                        Ok(ack) => {
-                            (self.publish)(append, ack.clone());
-                            done(Ok(ack));
-                        }
-                        Err(error) => done(Err((error, append))),
-                    }
-                }
+                let committed = results.iter().filter(|result| result.is_ok()).count();
+                self.counters.record_commit(size, committed);
+                results
             }
             Err(error) => {
                 self.counters.failed_commits.fetch_add(1, Relaxed);
                 self.counters.set_last_error(Some(error.clone()));
                 // Logged once per series of failures, because callers retry.
                 if !std::mem::replace(&mut self.last_commit_failed, true) {
-                    tracing::error!(%error, appends = batch.len(), "commit failed; its appends are retried");
+                    tracing::error!(%error, appends = size, "commit failed; its appends are retried");
                 }
-                for (append, done) in batch.into_iter().zip(callers) {
-                    done(Err((error.clone(), append)));
-                }
+                vec![Err(error); size]
             }
+        };
+        let mut outcomes = Vec::with_capacity(size);
+        for ((append, callback), result) in batch.into_iter().zip(callbacks).zip(results) {
+            outcomes.push(AppendOutcome {
+                append,
+                result,
+                callback,
+            });
         }
+        (self.deliver)(outcomes);
     }
 }
 
@@ -329,12 +358,16 @@ mod tests {
         let plan = FaultPlan::new();
         let published = Arc::new(Mutex::new(Vec::new()));
         let seen = published.clone();
-        let publish = move |_, ack: Ack| {
-            seen.lock()
-                .unwrap()
-                .extend(ack.events.iter().map(|ids| ids.lsn))
+        let deliver = move |outcomes: Vec<AppendOutcome>| {
+            for outcome in outcomes {
+                if let Ok(ack) = &outcome.result {
+                    let numbers = ack.events.iter().map(|ids| ids.lsn);
+                    seen.lock().unwrap().extend(numbers);
+                }
+                outcome.report();
+            }
         };
-        let (writer, thread) = spawn(FaultStore::new(store, plan.clone()), publish).unwrap();
+        let (writer, thread) = spawn(FaultStore::new(store, plan.clone()), deliver).unwrap();
         TestWriter {
             _dir: dir,
             plan,
