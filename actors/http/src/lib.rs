@@ -1,7 +1,11 @@
 //! HTTP clients: all of them use the same TLS implementation, rustls with the cryptography of
-//! `ring`.
+//! `ring`, and the same parser of server-sent events.
+
+mod sse;
 
 use std::net::IpAddr;
+
+pub use sse::{EventParser, ServerSentEvent};
 
 /// Returns a builder for an HTTP client.
 pub fn client_builder() -> reqwest::ClientBuilder {

@@ -8,11 +8,11 @@ use futures::{
     stream::{self, BoxStream},
 };
 use serde::de::DeserializeOwned;
+use soong_http::{EventParser, ServerSentEvent};
 use soong_protocol::{
     ErrorCode, ErrorInfo, StreamItem, UnrecordedRun,
     api::{Accepted, ERROR_FRAME, ErrorBody},
 };
-use sse_stream::{Error, Sse, SseStream};
 
 use super::{connection_lost, transport::root_cause};
 
@@ -35,20 +35,19 @@ pub(super) fn frames<E>(bytes: impl Stream<Item = Result<Bytes, E>> + Send + 'st
 where
     E: std::error::Error + Send + Sync + 'static,
 {
-    // The parser drops the rest of a piece that contains an invalid line, so each piece is one
-    // line.
-    let pieces = bytes.flat_map(|chunk| {
-        stream::iter(match chunk {
-            Ok(chunk) => lines(&chunk).into_iter().map(Ok).collect(),
-            Err(error) => vec![Err(error)],
-        })
-    });
-    let events = SseStream::from_bytes_stream(pieces.boxed());
-    let frames = events.filter_map(async |event| match event {
-        Ok(event) => frame(&event),
-        Err(Error::Body(error)) => Some(Err(connection_lost(&root_cause(&*error)))),
-        Err(Error::Utf8Parse(error)) => Some(Err(unexpected(&error))),
-        Err(_) => None,
+    let mut parser = EventParser::default();
+    let frames = bytes.flat_map(move |chunk| {
+        let mut frames = Vec::new();
+        match chunk {
+            Ok(chunk) => {
+                let mut rest: &[u8] = &chunk;
+                while let Some(event) = parser.next_event(&mut rest) {
+                    frames.push(frame(&event));
+                }
+            }
+            Err(error) => frames.push(Err(connection_lost(&root_cause(&error)))),
+        }
+        stream::iter(frames)
     });
     // Nothing that follows an error can be trusted.
     let until_error = frames.scan(false, |has_failed, frame| {
@@ -59,29 +58,20 @@ where
     until_error.boxed()
 }
 
-/// Splits a chunk after each line feed, without copying.
-fn lines(chunk: &Bytes) -> Vec<Bytes> {
-    chunk
-        .split_inclusive(|byte| *byte == b'\n')
-        .map(|line| chunk.slice_ref(line))
-        .collect()
-}
-
-/// Parses one event; `None` if it has no data.
-fn frame(event: &Sse) -> Option<Result<SseFrame, ErrorInfo>> {
-    let data = event.data.as_deref()?.as_bytes();
-    let item = match event.event.as_deref() {
-        Some("accepted") => return Some(read(data).map(SseFrame::Accepted)),
+/// Parses one event.
+fn frame(event: &ServerSentEvent) -> Result<SseFrame, ErrorInfo> {
+    let data = event.data.as_slice();
+    let item = match event.name.as_deref() {
+        Some("accepted") => return read(data).map(SseFrame::Accepted),
         Some(ERROR_FRAME) => {
-            return Some(Err(
-                read::<ErrorBody>(data).map_or_else(|error| error, |body| body.error.into())
-            ));
+            let body: ErrorBody = read(data)?;
+            return Err(body.error.into());
         }
         _ if event.id.is_some() => read(data).map(|record| StreamItem::Event(Arc::new(record))),
         Some(UnrecordedRun::KIND) => read(data).map(|lost| StreamItem::Lost(Arc::new(lost))),
         _ => read(data).map(|delta| StreamItem::Delta(Arc::new(delta))),
     };
-    Some(item.map(SseFrame::Item))
+    item.map(SseFrame::Item)
 }
 
 fn read<T: DeserializeOwned>(data: &[u8]) -> Result<T, ErrorInfo> {
