@@ -65,6 +65,7 @@ const CRATES: [(&str, &str, &[&str]); 15] = [
 const BINARY: &[&str] = &[
     "soong-protocol",
     "soong-storage",
+    "soong-sandbox",
     "soong-text",
     "soong",
     "soong-client",

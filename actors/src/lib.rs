@@ -103,14 +103,14 @@ pub use soong_protocol::{
     self as protocol, Budget, Config, ErrorCode, ErrorInfo, GivenMessage, RunOptions,
     RunPermissions,
 };
-pub use soong_sandbox as process;
+pub use soong_sandbox::{is_tool_process, protect_owner};
 pub use soong_storage::{
-    self as storage,
     fault::{FaultComponent, FaultPlan, FaultPoint},
     store::{
         MessagePath, Page, PermissionFilter, QuestionFilter, SessionFilter, TraceFilter,
         UsageFilter,
     },
+    writer::BATCH_SIZE_BUCKETS,
 };
 pub use soong_text::{Environment, Redactor};
 pub use soong_tool::ChildSpec;

@@ -56,7 +56,7 @@ pub fn main() -> std::process::ExitCode {
     complete::answer();
     // Called before any secret is read. If it fails, everything works, but programs of the same
     // user can read the memory.
-    if let Err(error) = soong::process::protect_owner() {
+    if let Err(error) = soong_sandbox::protect_owner() {
         eprintln!("warning: the memory of this process is not protected: {error}");
     }
     let cli = cli::Cli::of_process();

@@ -19,12 +19,12 @@ use soong::{
     protocol::{
         ArtifactSource, BlobWrite, Durability, EffectId, Provenance, SessionId, Timestamp, Write,
     },
-    storage::{
-        blob::{BlobLocation, BlobStore},
-        sqlite::SqliteStore,
-        store::{Append, Store},
-    },
     testing::{ScriptedModel, call, respond, text},
+};
+use soong_storage::{
+    blob::{BlobLocation, BlobStore},
+    sqlite::SqliteStore,
+    store::{Append, Store},
 };
 
 type BenchError = Box<dyn std::error::Error + Send + Sync>;

@@ -690,7 +690,7 @@ fn permission_granted_after_process_exit_resumes_the_run() {
 
 #[test]
 fn confined_command_cannot_reach_the_control_socket() {
-    if soong::process::confinement().missing().is_some() {
+    if soong_sandbox::confinement().missing().is_some() {
         eprintln!("skipped: this kernel cannot confine commands");
         return;
     }

@@ -9,15 +9,13 @@ use std::{
 use crate::process::{KillOnDrop, TestHome};
 use crate::service::ManualModelService;
 use serde_json::{Value, json};
-use soong::{
-    protocol::{
-        Durability, EventDraft, EventRecord, GoalTree, Message, Run, RunEvent, SessionId,
-        Timestamp, Trace, TraceId, Write,
-    },
-    storage::{
-        sqlite::SqliteStore,
-        store::{Append, Store},
-    },
+use soong::protocol::{
+    Durability, EventDraft, EventRecord, GoalTree, Message, Run, RunEvent, SessionId, Timestamp,
+    Trace, TraceId, Write,
+};
+use soong_storage::{
+    sqlite::SqliteStore,
+    store::{Append, Store},
 };
 
 fn begin(world: &TestHome, service: &ManualModelService, args: &[&str]) -> KillOnDrop {

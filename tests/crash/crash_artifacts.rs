@@ -39,7 +39,7 @@ use std::{
 use check::Counts;
 use process::Running;
 use report::{Random, Report, ReportLedger};
-use soong::storage::sqlite::SqliteReader;
+use soong_storage::sqlite::SqliteReader;
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 

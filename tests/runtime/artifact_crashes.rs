@@ -15,8 +15,8 @@ use soong::{
     ChildSpec, EventStream, FaultHook, FaultPoint, RunHandle, RunRequest, Runtime,
     model::Model,
     protocol::{EndReason, Event, EventRecord, RecoveryMode, RunMode, RunStatus, ToolEvent},
-    storage::store::StoreError,
 };
+use soong_storage::store::StoreError;
 
 use crate::support::{
     artifacts::{
@@ -431,11 +431,11 @@ struct Full<S> {
     full: Arc<Mutex<bool>>,
 }
 
-impl<S: soong::storage::store::Store> soong::storage::store::Store for Full<S> {
+impl<S: soong_storage::store::Store> soong_storage::store::Store for Full<S> {
     fn commit(
         &mut self,
-        batch: &[soong::storage::store::Append],
-    ) -> Result<Vec<Result<soong::storage::store::Ack, StoreError>>, StoreError> {
+        batch: &[soong_storage::store::Append],
+    ) -> Result<Vec<Result<soong_storage::store::Ack, StoreError>>, StoreError> {
         let is_full = *self.full.lock().unwrap();
         if is_full {
             Err(StoreError::Io("no space left on device".into()))

@@ -19,11 +19,11 @@ use soong::{
     protocol::{
         Artifact, ArtifactScope, ArtifactSource, Provenance, SessionId, ToolSpec, UpdateType,
     },
-    storage::{
-        fault::{Fault, FaultPlan, FaultStore},
-        store::StoreError,
-    },
     tool::{Tool, ToolContext, ToolOutput, ToolResult, ToolServices},
+};
+use soong_storage::{
+    fault::{Fault, FaultPlan, FaultStore},
+    store::StoreError,
 };
 
 use crate::support::{

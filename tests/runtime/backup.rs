@@ -15,8 +15,8 @@ use soong::{
     artifact::Save,
     backup,
     protocol::{RecoveryMode, SessionId, TraceId},
-    storage::{sqlite::SqliteReader, store::Reader},
 };
+use soong_storage::{sqlite::SqliteReader, store::Reader};
 
 use crate::support::{
     artifacts::{begin, create, growing, local_owner, prompt_driven_model, run, turns},

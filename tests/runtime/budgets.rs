@@ -16,9 +16,9 @@ use soong::{
         Budget, BudgetDimension, BudgetEvent, EndReason, Event, PriceConfig, Run, RunId, RunMode,
         RunStatus, Stats, Usage, Usd,
     },
-    storage::{sqlite::SqliteReader, store::Reader},
     testing::respond,
 };
+use soong_storage::{sqlite::SqliteReader, store::Reader};
 
 use crate::support::{
     history::check_session,

@@ -17,9 +17,9 @@ use soong::{
     RuntimeBuilder,
     model::{Failure, ModelError, ModelRequest},
     protocol::{RunId, RunMode, RunStatus},
-    storage::store::{Ack, Append, Store, StoreError},
     testing::{fail, respond_async},
 };
+use soong_storage::store::{Ack, Append, Store, StoreError};
 use tokio::{runtime::Handle, task::JoinHandle};
 
 use crate::support::{

@@ -13,8 +13,8 @@ use serde_json::json;
 use soong::{
     ChildSpec, RunRequest, RuntimeBuilder,
     protocol::{Budget, Decision, EndReason, PermissionWrite, RunStatus, Timestamp, Write},
-    storage::store::{Ack, Append, Store, StoreError},
 };
+use soong_storage::store::{Ack, Append, Store, StoreError};
 
 use crate::support::{
     history::check_session,

@@ -12,10 +12,10 @@ use soong::{
     StreamItem, UnrecordedRun,
     model::ModelRequest,
     protocol::{EndReason, Event, Role, RunEvent, RunId, RunStatus, SessionId},
-    storage::{
-        fault::{Fault, FaultPlan, FaultStore},
-        store::StoreError,
-    },
+};
+use soong_storage::{
+    fault::{Fault, FaultPlan, FaultStore},
+    store::StoreError,
 };
 use tokio::sync::Notify;
 

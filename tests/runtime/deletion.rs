@@ -13,11 +13,11 @@ use soong::{
         Decision, Durability, EventDraft, PermissionStatus, RunEvent, RunMode, RunStatus, Session,
         SessionId, SessionWrite, Timestamp, TraceId, Write,
     },
-    storage::{
-        fault::{Fault, FaultPlan, FaultStore},
-        sqlite::{SqliteReader, SqliteStore},
-        store::{Append, DeletionStage, Reader, SessionDeletion, Store, StoreError},
-    },
+};
+use soong_storage::{
+    fault::{Fault, FaultPlan, FaultStore},
+    sqlite::{SqliteReader, SqliteStore},
+    store::{Append, DeletionStage, Reader, SessionDeletion, Store, StoreError},
 };
 
 use crate::support::{

@@ -8,8 +8,8 @@ use soong::{
     ChildSpec, ErrorCode, RunHandle, RunRequest,
     artifact::Content,
     protocol::{Event, EventRecord, MatchLayer, RunMode, RunStatus, UpdateType},
-    storage::store::MessagePath,
 };
+use soong_storage::store::MessagePath;
 
 use crate::support::{
     artifacts::{

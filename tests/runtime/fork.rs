@@ -11,10 +11,10 @@ use soong::{
         Artifact, ArtifactScope, Event, EventRecord, GivenMessage, GoalTree, Message, Role,
         RunEvent, RunMode, RunStatus, SessionId, SessionWrite, Trace, TraceId, Write,
     },
-    storage::{
-        sqlite::SqliteStore,
-        store::{Ack, Append, Store, StoreError},
-    },
+};
+use soong_storage::{
+    sqlite::SqliteStore,
+    store::{Ack, Append, Store, StoreError},
 };
 
 use crate::support::{

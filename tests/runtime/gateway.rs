@@ -19,9 +19,9 @@ use soong::{
     ChildSpec, RunRequest, RuntimeBuilder,
     model::{Failure, ModelError},
     protocol::{ChildMode, Config, RunStatus, Usage},
-    storage::store::{Ack, Append, Store, StoreError},
     testing::{ScriptedModel, respond_async, text},
 };
+use soong_storage::store::{Ack, Append, Store, StoreError};
 use tokio::{task::JoinHandle, time::Instant};
 
 use crate::support::{

@@ -30,13 +30,13 @@ use soong::{
     artifact::ArtifactOwner,
     model::{Completion, ModelRequest},
     permission::{AllowAll, ApprovalDecision, PermissionHandler},
-    process::confinement,
     protocol::{
         Config, Decision, Message, Permission, PermissionStatus, Role, Scope, SessionId, ToolCall,
         ToolSpec,
     },
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
 };
+use soong_sandbox::confinement;
 
 use crate::support::{
     history::check_session,

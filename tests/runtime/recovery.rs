@@ -448,12 +448,12 @@ async fn wait_for_text(stream: &mut EventStream) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancelled_tree_makes_no_further_step_after_restart() {
     let first = exploring(3, |_| Turn::Hang("half"));
-    let fail = soong::storage::fault::FaultPlan::new();
+    let fail = soong_storage::fault::FaultPlan::new();
     let plan = fail.clone();
     let wrap = move |builder: RuntimeBuilder| {
         builder
             .config(quick_config())
-            .wrap_store(move |store| Box::new(soong::storage::fault::FaultStore::new(store, plan)))
+            .wrap_store(move |store| Box::new(soong_storage::fault::FaultStore::new(store, plan)))
     };
     let mut world = TestRuntime::with(first.clone(), wrap).await;
     let start = RunRequest::new("job")
@@ -468,8 +468,8 @@ async fn cancelled_tree_makes_no_further_step_after_restart() {
         tokio::spawn(async move { run.cancel().await })
     };
     crate::support::world::read_until(&mut stream, "cancel_requested").await;
-    fail.inject_always(soong::storage::fault::Fault::FailBeforeWrite(
-        soong::storage::store::StoreError::Io("full".into()),
+    fail.inject_always(soong_storage::fault::Fault::FailBeforeWrite(
+        soong_storage::store::StoreError::Io("full".into()),
     ));
     drop(stream);
     let before = world.runtime().traces().run(run.run_id()).await.unwrap();

@@ -20,12 +20,12 @@ use soong::{
     StreamItem, TraceFilter,
     artifact::{ArtifactOwner, Content, Save},
     model::{Completion, Failure, ModelError, ModelRequest},
-    process::confinement,
     protocol::{
         Config, Decision, Delta, GivenMessage, McpConfig, Role, RunMode, SearchProvider, ToolCall,
         WebSearchConfig,
     },
 };
+use soong_sandbox::confinement;
 
 use crate::support::{
     artifacts::local_owner,

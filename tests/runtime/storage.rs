@@ -3,13 +3,10 @@
 use std::time::Instant;
 
 use serde_json::json;
-use soong::{
-    RunRequest,
-    protocol::RunStatus,
-    storage::{
-        fault::{Fault, FaultPlan, FaultStore},
-        store::StoreError,
-    },
+use soong::{RunRequest, protocol::RunStatus};
+use soong_storage::{
+    fault::{Fault, FaultPlan, FaultStore},
+    store::StoreError,
 };
 
 use crate::support::{

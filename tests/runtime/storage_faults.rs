@@ -21,11 +21,11 @@ use soong::{
     protocol::{
         ArtifactWrite, Message, Role, RunId, RunMode, RunStatus, SessionId, TraceId, Write,
     },
-    storage::{
-        fault::{Fault, FaultPlan, FaultStore},
-        sqlite::SqliteReader,
-        store::{Ack, Append, Store, StoreError},
-    },
+};
+use soong_storage::{
+    fault::{Fault, FaultPlan, FaultStore},
+    sqlite::SqliteReader,
+    store::{Ack, Append, Store, StoreError},
 };
 
 use tokio::sync::Notify;

@@ -15,8 +15,8 @@ use serde_json::json;
 use soong::{
     ErrorCode, FaultComponent, FaultPoint, RunFilter, RunRequest, Runtime, StreamItem,
     protocol::{EndReason, Event, RunEvent, RunId, RunMode, RunStatus},
-    storage::store::{Ack, Append, Store, StoreError},
 };
+use soong_storage::store::{Ack, Append, Store, StoreError};
 
 use crate::support::{
     history::{check_session, stored},

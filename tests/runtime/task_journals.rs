@@ -11,12 +11,12 @@ use serde_json::json;
 use soong::{
     ErrorCode, FaultPoint, RunRequest, RuntimeBuilder,
     protocol::{GoalTree, RunMode, RunStatus, RunWrite, SessionId, TraceId, Write},
-    storage::store::{Ack, Append, Store, StoreError},
     task_journal::{
         ProjectTask, TaskCleanup, TaskEvent, TaskLine, TaskPlace, TaskStatus, goal_tree,
         project_tasks as read_tasks,
     },
 };
+use soong_storage::store::{Ack, Append, Store, StoreError};
 use tokio::sync::Notify;
 
 use crate::support::{

@@ -15,10 +15,10 @@ use soong::{
     ChildSpec, ErrorCode, ErrorInfo, RunHandle, RunRequest, Runtime, SessionSpec,
     model::ModelRequest,
     protocol::{Config, Decision, Role, RunStatus, SessionId, TraceId},
-    storage::{
-        fault::{Fault, FaultPlan, FaultStore},
-        store::StoreError,
-    },
+};
+use soong_storage::{
+    fault::{Fault, FaultPlan, FaultStore},
+    store::StoreError,
 };
 
 use crate::support::{

@@ -22,10 +22,10 @@ use soong::{
         Artifact, ArtifactEvent, ArtifactWrite, Event, EventRecord, Role, SessionId, ToolEvent,
         ToolSpec, Write,
     },
-    storage::store::{Ack, Append, Store, StoreError},
     testing::respond,
     tool::{Tool, ToolContext, ToolOutput, ToolResult},
 };
+use soong_storage::store::{Ack, Append, Store, StoreError};
 use tokio::sync::Semaphore;
 
 use super::{

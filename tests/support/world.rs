@@ -16,8 +16,8 @@ use soong::{
     protocol::{
         Config, EventRecord, Permission, PermissionStatus, Question, QuestionStatus, RunStatus,
     },
-    storage::store::{Ack, Append, Store, StoreError},
 };
+use soong_storage::store::{Ack, Append, Store, StoreError};
 use tempfile::TempDir;
 
 /// Maximum wait for anything in a test, so that a hang becomes a failure. No test is designed to

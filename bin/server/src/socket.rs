@@ -7,7 +7,7 @@ use std::{
 };
 
 use axum::serve::Listener;
-use soong::process::is_tool_process;
+use soong::is_tool_process;
 use soong_client::socket::{NAME, ShortPath};
 use tokio::net::{UnixListener, UnixStream};
 

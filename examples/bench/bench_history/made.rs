@@ -2,15 +2,13 @@
 
 use std::{path::Path, sync::Arc};
 
-use soong::{
-    protocol::{
-        Durability, Event, EventDraft, Message, MessageEvent, ModelEvent, Role, RunEvent, RunId,
-        RunMode, SessionId, StatsPair, Timestamp, TraceId, Usage, Usd, Write,
-    },
-    storage::{
-        sqlite::SqliteStore,
-        store::{Append, Store},
-    },
+use soong::protocol::{
+    Durability, Event, EventDraft, Message, MessageEvent, ModelEvent, Role, RunEvent, RunId,
+    RunMode, SessionId, StatsPair, Timestamp, TraceId, Usage, Usd, Write,
+};
+use soong_storage::{
+    sqlite::SqliteStore,
+    store::{Append, Store},
 };
 
 use super::{Failed, rows};

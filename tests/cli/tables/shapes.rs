@@ -7,12 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use soong::{
-    protocol::{Durability, EventDraft, RunEvent, Timestamp, TraceId, Write},
-    storage::{
-        sqlite::SqliteStore,
-        store::{Append, Store},
-    },
+use soong::protocol::{Durability, EventDraft, RunEvent, Timestamp, TraceId, Write};
+use soong_storage::{
+    sqlite::SqliteStore,
+    store::{Append, Store},
 };
 
 use super::{begin, configure};

@@ -17,8 +17,8 @@ use soong::{
         Artifact, ArtifactEvent, ArtifactId, ArtifactScope, Event, EventRecord, Message, Role,
         RunId, SessionId, ToolEvent,
     },
-    storage::{sqlite::SqliteReader, store::Reader},
 };
+use soong_storage::{sqlite::SqliteReader, store::Reader};
 
 use super::{
     Failed,

@@ -7,10 +7,10 @@ use soong::{
     ChildSpec, ErrorInfo, FaultPoint, RunRequest, Runtime, SessionSpec, StreamItem,
     artifact::{ArtifactOwner, Change, Content, EditRequest},
     protocol::{Artifact, ArtifactSource, Event, RunId, RunMode, SessionId},
-    storage::{
-        fault::{Fault, FaultPlan, FaultStore},
-        store::StoreError,
-    },
+};
+use soong_storage::{
+    fault::{Fault, FaultPlan, FaultStore},
+    store::StoreError,
 };
 
 use super::{

@@ -11,8 +11,8 @@ use soong::{
         ArtifactScope, ChildResult, Event, Message, RunId, RunStatus, Stats, StatsPair, ToolEvent,
         Trace,
     },
-    storage::{sqlite::SqliteReader, store::Reader},
 };
+use soong_storage::{sqlite::SqliteReader, store::Reader};
 
 use super::{
     Failed,

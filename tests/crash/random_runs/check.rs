@@ -5,10 +5,10 @@ use std::fmt;
 use soong::{
     ErrorCode, MessagePath, TraceFilter,
     protocol::{ContextEvent, Event, EventRecord, MemoryEvent, Message, ModelEvent, UsageBy},
-    storage::{
-        sqlite::SqliteReader,
-        store::{Reader, UsageFilter},
-    },
+};
+use soong_storage::{
+    sqlite::SqliteReader,
+    store::{Reader, UsageFilter},
 };
 
 use super::{

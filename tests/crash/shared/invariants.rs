@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use soong::{
-    protocol::{Event, EventRecord, RunId, ToolEvent, Trace},
-    storage::{sqlite::SqliteReader, store::Reader},
-};
+use soong::protocol::{Event, EventRecord, RunId, ToolEvent, Trace};
+use soong_storage::{sqlite::SqliteReader, store::Reader};
 
 use super::{
     Failed,

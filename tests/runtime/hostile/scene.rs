@@ -358,7 +358,7 @@ fn control_socket(path: &Path) -> Arc<Mutex<Vec<bool>>> {
                 noted
                     .lock()
                     .unwrap()
-                    .push(soong::process::is_tool_process(pid.unwrap_or(0)));
+                    .push(soong_sandbox::is_tool_process(pid.unwrap_or(0)));
             }
         });
     });

@@ -15,7 +15,7 @@ use prometheus_client::{
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
-use soong::{ErrorCode, ErrorInfo, Metrics, storage::writer::BATCH_SIZE_BUCKETS};
+use soong::{BATCH_SIZE_BUCKETS, ErrorCode, ErrorInfo, Metrics};
 
 use super::{Api, caller::Access, error::ApiError, request::quality};
 

@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use soong::{Config, Redactor, process::Confinement};
+use soong::{Config, Redactor};
+use soong_sandbox::Confinement;
 
 use super::Check;
 use crate::{builtin_tools, config::Settings, context::Context, exit::Failure};
@@ -83,12 +84,12 @@ pub(super) fn project() -> Check {
 /// Reports the confinement of agents' commands on this machine (TOOL-5). It is never complete,
 /// since the network stays reachable.
 pub(super) fn confinement() -> Check {
-    let rows: Vec<String> = soong::process::protections()
+    let rows: Vec<String> = soong_sandbox::protections()
         .iter()
         .map(|row| row.line())
         .collect();
     let table = rows.join("\n");
-    match soong::process::confinement() {
+    match soong_sandbox::confinement() {
         Confinement::Full => Check::partly(
             "confinement",
             "agent commands are confined as follows:",
