@@ -693,6 +693,40 @@ async fn calls_after_a_pending_request_run_after_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn deny_rule_of_a_later_process_forbids_an_approved_call() {
+    let tool = StampTool::new();
+    let model = stamping(&[("one", "a")]);
+    let mut world = world(model.clone(), &tool, by_people).await;
+    let run = world
+        .runtime()
+        .start(RunRequest::new("stamp").session("s"))
+        .await
+        .unwrap();
+    let id = with_timeout(wait_for_permissions(world.runtime(), 1))
+        .await
+        .remove(0)
+        .permission_id;
+    let mut config = Config::default();
+    config.permissions.deny = vec!["stamp:/folder/a".to_owned()];
+    world
+        .reopen_with(model, |builder| {
+            by_people(builder.tool(tool.clone()).config(config))
+        })
+        .await;
+    world
+        .runtime()
+        .permissions()
+        .decide(&id, Decision::AllowOnce, None)
+        .await
+        .unwrap();
+    let handle = world.runtime().traces().handle(run.run_id()).unwrap();
+    let output = with_timeout(handle.wait()).await.unwrap().output.clone();
+    assert!(output.contains("a deny rule forbids it"), "{output}");
+    assert_eq!(tool.done(), [""; 0]);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permission_is_bound_to_the_accessed_resource() {
     let tool = StampTool::new();
     let world = world(stamping(&[("one", "a")]), &tool, by_people).await;

@@ -1,6 +1,8 @@
 //! Authorization of tool calls: a call is allowed, requires approval, or is denied (PERM-1).
 //!
-//! Order: callbacks, hooks, permission, execution.
+//! After callbacks and hooks, in this order: the deny rules for the tool and its path, the mode
+//! `plan`, whether the tool requires any access, and the deny rules for that access. An approved call
+//! is then compared with its row. Any other call is decided by the table `RULES`.
 //!
 //! Invariant: an approved call runs only if its tool, its arguments and the resources that it
 //! touches are the approved ones, according to the stored row.
@@ -157,16 +159,6 @@ impl Authorizer {
         let Some(access) = tool.required_access(context, &call.arguments)? else {
             return Ok(Authorization::Allowed(None));
         };
-        if let Some(id) = &call.request.permission_id {
-            return if self
-                .is_allowed(spec, tool, context, call, id, &access)
-                .await?
-            {
-                Ok(Authorization::Allowed(Some(access)))
-            } else {
-                Err(access_changed(name))
-            };
-        }
         let verdict = self.permissions.verdict(
             &spec.identity.session_id,
             &spec.settings,
@@ -174,6 +166,18 @@ impl Authorizer {
             name,
             &access,
         );
+        if let Some(id) = &call.request.permission_id {
+            // The call may have been approved in a process with other rules.
+            if verdict == CommandVerdict::Deny {
+                return Err(denied_tool(name));
+            }
+            let is_allowed = self.is_allowed(spec, tool, context, call, id, &access);
+            return if is_allowed.await? {
+                Ok(Authorization::Allowed(Some(access)))
+            } else {
+                Err(access_changed(name))
+            };
+        }
         let facts = Facts {
             verdict,
             network: self.network_policy(&call.request.spec, &access),
