@@ -49,8 +49,8 @@ struct Status {
 /// version of its [`StatusSource`].
 type Revision = [u64; 4];
 
-/// Status of an actor that is stored outside it, and changes without it or too often to be pushed.
-/// Read on demand.
+/// A part of the status of an actor that is stored elsewhere, because it changes without the actor,
+/// or too often to push each change. It is read on demand.
 pub(crate) trait StatusSource: Send + Sync {
     /// Returns a number that differs after each change of what [`fill`](Self::fill) adds.
     fn revision(&self) -> u64;
@@ -82,7 +82,7 @@ pub(crate) struct ActorStatus {
 
 impl std::fmt::Debug for ActorStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gauge")
+        f.debug_struct("ActorStatus")
             .field("kind", &self.kind)
             .field("id", &self.id)
             .finish_non_exhaustive()
@@ -163,7 +163,8 @@ impl ActorStatus {
         });
     }
 
-    /// Returns the current version. It may miss a change that is undone before the next call.
+    /// Returns the current version. It may miss a change of the [`StatusSource`] that is undone
+    /// before the next call.
     fn stamp(&self) -> Revision {
         let mailbox = u64::try_from(self.mailbox.load(Relaxed)).unwrap_or_default();
         let beside = self.source.get().map_or(0, |face| face.revision());
@@ -217,7 +218,7 @@ pub(crate) struct ActorTree {
 struct Restarts([AtomicU64; ActorKind::ALL.len()]);
 
 impl ActorTree {
-    /// Returns the gauge of an actor. After a crash, returns its previous gauge.
+    /// Registers an actor, and returns its status. After a crash, returns the status that it had.
     pub(crate) fn register(
         &self,
         kind: ActorKind,

@@ -85,7 +85,7 @@ pub(super) fn read_one(pid: i32) -> Option<Process> {
     ))
 }
 
-/// Returns the live descendants of a process. Stops once at least `enough` processes are found. If
+/// Returns the live descendants of a process. Stops once at least `limit` processes are found. If
 /// the process itself has ended, the result is empty.
 pub(super) fn descendants(root: i32, limit: usize) -> Vec<i32> {
     let mut found = children(root);
@@ -107,7 +107,7 @@ pub(super) fn descendants(root: i32, limit: usize) -> Vec<i32> {
     found
 }
 
-/// Returns the memory of a process that is not backed by files, in bytes: anonymous and shared
+/// Returns how much memory of a process is not backed by files, in bytes: anonymous and shared
 /// pages.
 pub(super) fn memory_bytes(pid: i32) -> u64 {
     let Ok(status) = std::fs::read(format!("/proc/{pid}/status")) else {
@@ -174,8 +174,8 @@ pub(super) fn status_line(pid: i32, name: &str) -> Option<String> {
     )
 }
 
-/// Reads all processes. The mark is searched for in processes that were started at `since` or
-/// later. Processes in `also` count as marked.
+/// Reads all processes. Of the live processes that were started at `since` or later, those with the
+/// mark and those in `also` are marked.
 #[cfg(target_os = "linux")]
 pub(super) fn read_all(mark: ProcessTag, since: u64, also: &[i32]) -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir("/proc") else {

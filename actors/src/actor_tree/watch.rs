@@ -1,6 +1,6 @@
 //! Watching the supervision tree: a snapshot first, then changes.
 //!
-//! While there are watchers, one task polls the gauges. It only compares versions if nothing has
+//! While there are watchers, one task polls the statuses. It only compares versions if nothing has
 //! changed, sends no message to any actor, and delays none. A watcher that reads too slowly loses
 //! changes, learns how many, and receives a new snapshot instead.
 //!

@@ -1,8 +1,9 @@
 //! The artifact store: writes the file first, then registers it (ART-2, DUR-8).
 //!
 //! Before a version is registered, a durable intent row announces it, and its file is written and
-//! synced. After a crash, the next owner of the home uses the announcements to clean up. Writers of
-//! the same name are serialized by a lock. Concurrent edits do not take that lock: the store
+//! synced; the registration ends the announcement in its own append. After a crash, the next owner of
+//! the home deletes each announced file that is not registered (`store/delete.rs`). Writers of the
+//! same name are serialized by a lock. Concurrent edits do not take that lock: the store
 //! detects them by compare-and-swap, and rejects a version number that is taken.
 //!
 //! Elsewhere: saves (`store/put.rs`), edits (`store/edit.rs`), documents at the end of a run

@@ -146,7 +146,8 @@ fn of_messages(conn: &Connection, trace_key: i64) -> rusqlite::Result<HashMap<Go
         .collect()
 }
 
-/// Lists the sub-traces that serve a goal of a trace, including linked ones.
+/// Lists the sub-traces that serve a goal of a trace, including those from before a fork, which
+/// belong to the copied trace.
 fn sub_traces(
     conn: &Connection,
     trace_key: i64,

@@ -93,8 +93,8 @@ impl<'a> Item<'a> {
             } => return None,
             Piece::Reasoning { data, .. } | Piece::Opaque(data) => Self::Returned(data),
             Piece::Text { text, data } => {
-                // The service requires parts in an item with an id, and accepts a text in one
-                // without.
+                // In an item with an id, the service requires a list of parts. In any other item, it
+                // accepts a plain text.
                 let content = match data.get("id") {
                     Some(_) => Content::Parts(vec![Part::OutputText {
                         text,
@@ -119,9 +119,9 @@ impl<'a> Item<'a> {
 }
 
 impl<'a> OwnItem<'a> {
-    /// Returns the item of a tool result, with its images and files. `as_parts`: always as a list,
-    /// because only list items can carry a breakpoint, and the prompt must not change between
-    /// requests.
+    /// Returns the item of a tool result, with its images and files. With `as_parts`, a text that is
+    /// not empty becomes a list of one part: only a part can carry a breakpoint, and the form must
+    /// not change between requests.
     pub(super) fn of_result(
         result: &'a CallResult<'_>,
         request: &'a ModelRequest,
@@ -149,7 +149,7 @@ impl<'a> OwnItem<'a> {
         }
     }
 
-    /// Marks the end of the item as the end of a part that is cached, if a text is at the end.
+    /// Ends the cached beginning of the prompt after this item, if its last part is a text.
     pub(super) fn set_breakpoint(&mut self) {
         if let Self::Message {
             content: Content::Parts(parts),
@@ -167,7 +167,7 @@ impl<'a> OwnItem<'a> {
 }
 
 impl<'a> Content<'a> {
-    /// Returns a text if that is all.
+    /// Returns a text if the only part is a text, else a list.
     fn of(parts: Vec<InputPart<'a>>) -> Self {
         match <[InputPart<'a>; 1]>::try_from(parts) {
             Ok([InputPart::Text(text)]) => Self::Text(text),

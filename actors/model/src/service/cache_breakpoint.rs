@@ -1,4 +1,5 @@
-//! Breakpoints in prompts of OpenAI: from GPT 5.6 on, models cache up to these only, in both APIs.
+//! Cache breakpoints for models of OpenAI. From GPT 5.6 on, a model caches a prompt only up to a
+//! breakpoint, in both APIs.
 
 use serde::Serialize;
 

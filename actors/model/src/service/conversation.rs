@@ -6,7 +6,7 @@
 //!
 //! Architecture invariant: a turn depends on its messages and on earlier ones only, so the
 //! beginning of a conversation stays the same from request to request. Providers cache it, and
-//! reject reasoning whose beginning has changed.
+//! reject reasoning if what precedes it has changed.
 
 use std::{
     borrow::Cow,
@@ -37,7 +37,7 @@ pub(crate) enum Turn<'a> {
 pub(crate) enum UserInput<'a> {
     Message {
         message: &'a Message,
-        /// Whether it is the last message that other runs send too.
+        /// Whether it is the last of the first messages that requests of other runs contain too.
         ends_shared_part: bool,
     },
     /// Context of the run, which the runtime adds.
@@ -53,7 +53,7 @@ impl<'a> UserInput<'a> {
         }
     }
 
-    /// Returns whether it is the last message that other runs send too.
+    /// Returns whether it is the last of the first messages that requests of other runs contain too.
     pub(crate) fn ends_shared_part(&self) -> bool {
         matches!(
             self,
@@ -97,7 +97,8 @@ pub(crate) enum Piece<'a> {
 }
 
 impl Answer<'_> {
-    /// Returns the parts in the order of the service. Reasoning is only included with its data.
+    /// Returns the parts in the order of the service. Without usable data of this service, these are
+    /// the text and the calls, without reasoning.
     pub(crate) fn pieces(&self) -> Vec<Piece<'_>> {
         self.data
             .and_then(|data| self.described_pieces(data))
@@ -231,7 +232,7 @@ pub(crate) fn own_data<'a>(
 #[derive(Default)]
 struct CallIds {
     used_ids: HashSet<String>,
-    /// Outgoing id and tool name of the latest call with each id.
+    /// By stored id: the id and the tool name that the latest call with it has in this request.
     current: HashMap<String, (String, String)>,
 }
 

@@ -3,7 +3,7 @@
 //! A file whose bytes are not part of the request is described in text. A scaled image is followed
 //! by a note.
 //!
-//! Elsewhere: which files are loaded (`soong`, by what the model takes).
+//! Elsewhere: loading the files that the model takes (`actors/src/message_files.rs`).
 
 use std::{borrow::Cow, fmt};
 

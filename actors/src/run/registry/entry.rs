@@ -25,7 +25,7 @@ use crate::{
 /// The phase of a run. The last three are final in this process.
 #[derive(Debug, Clone)]
 pub(crate) enum RunPhase {
-    /// The run has not started: it waits for its turn, or for a slot.
+    /// The run has not started: it waits in the queue of its session, or for a slot.
     Queued,
     /// The run has started and can make progress.
     Running,
@@ -117,8 +117,8 @@ pub(crate) struct Opening {
     /// Whether the actor was started, in this process or an earlier one, or the run is being ended.
     /// From then on, only the actor or the finalizer writes for the run.
     pub(crate) is_opened: bool,
-    /// Whether children may have been added before, so that the actor must read the state of the
-    /// run.
+    /// Whether children may have been added while the run was queued. Then the actor must read the
+    /// stored state of the run.
     pub(crate) has_children: bool,
 }
 
@@ -243,7 +243,7 @@ impl RunEntry {
             published.phase = phase;
             published.span = Span::none();
         });
-        // A run that is interrupted may be deregistered again.
+        // An interrupted run may be deregistered a second time; then this is already set.
         let _ = self.ended.set(());
     }
 

@@ -135,8 +135,9 @@ fn name_of_task(task: &str) -> String {
     }
 }
 
-/// Returns the settings of a child. A run that continues a sub-trace keeps the settings of the last
-/// run there. A model cannot widen its tools; a program can.
+/// Returns the settings of a child. Fields that children inherit come from `spec.settings`, other
+/// fields from the request or a default. A run that continues a sub-trace keeps the settings of the
+/// last run there. A model cannot widen its tools; a program can.
 fn child_settings(spec: &RunSpec, order: &ChildRequest, by_model: bool) -> RunSettings {
     let mut previous_settings = order.previous_settings.as_deref().cloned();
     if let Some(before) = previous_settings
