@@ -117,9 +117,9 @@ impl JournalHandle {
         self.writer.stats()
     }
 
-    /// Returns whether the writer has ended, by closing or by a panic.
+    /// Returns whether the writer or the publishing task has ended, by closing or by a panic.
     pub(crate) fn is_closed(&self) -> bool {
-        self.writer.is_closed()
+        self.writer.is_closed() || self.publications.is_closed()
     }
 
     /// Returns the error of the last commit if it failed as a whole.
@@ -282,8 +282,8 @@ pub(crate) enum JournalMsg {
     UpdateStatus,
 }
 
-/// The journal in the actor tree. It is never restarted: if the writer ends, the runtime accepts no
-/// more writes.
+/// The journal in the actor tree. It is never restarted: if the writer or the publishing task ends,
+/// the runtime accepts no more writes.
 pub(crate) struct JournalActor {
     pub(crate) journal: JournalHandle,
     pub(crate) status: Arc<ActorStatus>,
@@ -319,8 +319,8 @@ impl Actor for JournalActor {
         _: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            JournalMsg::UpdateStatus if self.journal.writer.is_closed() => {
-                return Err("the writer thread has ended".into());
+            JournalMsg::UpdateStatus if self.journal.is_closed() => {
+                return Err("the writer thread or the publishing task has ended".into());
             }
             JournalMsg::UpdateStatus => match self.journal.writer.queue_len() {
                 0 => self.status.set_state("running", ""),
@@ -330,5 +330,30 @@ impl Actor for JournalActor {
             },
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use soong_protocol::Durability;
+    use soong_storage::sqlite::SqliteStore;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn journal_without_its_publishing_task_is_closed_but_answers() {
+        let home = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(home.path().join("soong.db"), Durability::Normal).unwrap();
+        let bus = Arc::new(EventBus::default());
+        let (journal, JournalTasks { thread, publisher }) =
+            JournalHandle::start(store, bus, Redactor::default()).unwrap();
+        assert!(!journal.is_closed());
+        publisher.abort();
+        assert!(publisher.await.unwrap_err().is_cancelled());
+        assert!(journal.is_closed());
+        let outcome = journal.append_and_wait(Append::default()).await;
+        assert_eq!(outcome, Ok(Ack::default()));
+        journal.writer.close().await;
+        thread.join().unwrap();
     }
 }
