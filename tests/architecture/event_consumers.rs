@@ -6,12 +6,17 @@ use syn::{ExprMatch, Pat, Path, spanned::Spanned, visit::Visit};
 use super::{assert_none, production, read};
 
 /// Files that decide for each event.
-const CONSUMERS: [&str; 7] = [
+const CONSUMERS: [&str; 12] = [
     "protocol/src/event/ended_model_call.rs",
     "protocol/src/event/stats.rs",
     "storage/src/sqlite/event_effects.rs",
     "storage/src/sqlite/row_updates.rs",
     "actors/src/run/machine/state.rs",
+    "actors/src/run/machine/budget.rs",
+    "actors/src/run/machine/callbacks.rs",
+    "actors/src/run/machine/sub_agents/children.rs",
+    "actors/src/run/machine/tool_calls/approval.rs",
+    "actors/src/run/machine/turn/compaction.rs",
     "actors/src/task_journal/projection.rs",
     "bin/src/event_sentences.rs",
 ];
