@@ -103,8 +103,7 @@ impl ModelGateways {
         split_model_name(name, is_profile, self.default_takes_names, &self.catalog)
     }
 
-    /// Returns a profile. One that the embedding program registered, and that is not configured, has
-    /// the settings of `[model]`.
+    /// Returns a profile.
     pub(crate) fn profile(&self, name: &str) -> Arc<ModelProfile> {
         if let Some(profile) = self.profiles.get(name) {
             return Arc::clone(profile.value());

@@ -66,7 +66,8 @@ impl JournalHandle {
         let (publications, mut incoming) = mpsc::unbounded_channel();
         let sender = publications.clone();
         let (writer, thread) = soong_storage::writer::spawn(store, move |outcomes| {
-            // The queue is closed if the Tokio runtime is gone, and all subscribers with it.
+            // The queue is closed if the publishing task has ended. Then the runtime has failed, or the
+            // Tokio runtime is gone, and callers only need their answers.
             if let Err(SendError(Publication::Outcomes(outcomes))) =
                 sender.send(Publication::Outcomes(outcomes))
             {

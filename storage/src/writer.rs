@@ -41,7 +41,7 @@ pub struct QueuedAppend {
 
 impl std::fmt::Debug for QueuedAppend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Job")
+        f.debug_struct("QueuedAppend")
             .field("append", &self.append)
             .finish_non_exhaustive()
     }

@@ -67,8 +67,8 @@ impl<'a> Visit<'a> for Assignments {
     }
 }
 
-/// Returns the path of fields that an expression names, from the state on: `self.state.turn.number` has the fields
-/// `state`, `turn` and `number`.
+/// Returns the path of fields that an expression names, from the state on: `self.state.turn.number`
+/// has the fields `state`, `turn` and `number`.
 fn fields_of(expr: &Expr) -> Vec<String> {
     match expr {
         Expr::Field(field) => {

@@ -9,7 +9,7 @@ use std::sync::{
 use futures::future::{BoxFuture, FutureExt};
 use serde_json::{Value, json};
 use soong::{
-    ErrorCode, ErrorInfo, PermissionFilter, RunRequest, Runtime, RuntimeBuilder,
+    ErrorCode, ErrorInfo, PermissionFilter, RunHandle, RunRequest, Runtime, RuntimeBuilder,
     permission::{ApprovalDecision, PermissionHandler},
     protocol::{
         Config, Decision, Event, NetworkPolicy, Permission, PermissionEvent, PermissionId,
@@ -50,6 +50,19 @@ fn by_people(builder: RuntimeBuilder) -> RuntimeBuilder {
 
 async fn permission(runtime: &Runtime, id: &PermissionId) -> Permission {
     runtime.permissions().get(id).await.unwrap()
+}
+
+/// Starts a run in the session `s`, and waits until one of its calls waits for its permission.
+async fn start_pending_call(world: &TestRuntime) -> (RunHandle, PermissionId) {
+    let run = world
+        .runtime()
+        .start(RunRequest::new("stamp").session("s"))
+        .await
+        .unwrap();
+    let permission = with_timeout(wait_for_permissions(world.runtime(), 1))
+        .await
+        .remove(0);
+    (run, permission.permission_id)
 }
 
 /// Handler that decides with a function, and counts its requests.
@@ -664,15 +677,7 @@ async fn calls_after_a_pending_request_run_after_a_restart() {
         _ => Turn::say(last_of(request)),
     });
     let mut world = world(model.clone(), &tool, by_people).await;
-    let run = world
-        .runtime()
-        .start(RunRequest::new("stamp").session("s"))
-        .await
-        .unwrap();
-    let id = with_timeout(wait_for_permissions(world.runtime(), 1))
-        .await
-        .remove(0)
-        .permission_id;
+    let (run, id) = start_pending_call(&world).await;
     world
         .reopen_with(model, |builder| by_people(builder.tool(tool.clone())))
         .await;
@@ -697,15 +702,7 @@ async fn deny_rule_of_a_later_process_forbids_an_approved_call() {
     let tool = StampTool::new();
     let model = stamping(&[("one", "a")]);
     let mut world = world(model.clone(), &tool, by_people).await;
-    let run = world
-        .runtime()
-        .start(RunRequest::new("stamp").session("s"))
-        .await
-        .unwrap();
-    let id = with_timeout(wait_for_permissions(world.runtime(), 1))
-        .await
-        .remove(0)
-        .permission_id;
+    let (run, id) = start_pending_call(&world).await;
     let mut config = Config::default();
     config.permissions.deny = vec!["stamp:/folder/a".to_owned()];
     world
@@ -777,15 +774,7 @@ async fn permission_is_bound_to_the_exact_arguments() {
     let tool = StampTool::new();
     let model = stamping(&[("harmless", "a")]);
     let mut world = world(model.clone(), &tool, by_people).await;
-    let run = world
-        .runtime()
-        .start(RunRequest::new("stamp").session("s"))
-        .await
-        .unwrap();
-    let id = with_timeout(wait_for_permissions(world.runtime(), 1))
-        .await
-        .remove(0)
-        .permission_id;
+    let (run, id) = start_pending_call(&world).await;
     world.close_runtime().await;
     assert!(forge(&world.home(), "harmless", "poisoned") > 0);
     world

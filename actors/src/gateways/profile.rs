@@ -12,7 +12,8 @@ pub(crate) struct ModelProfile {
     pub(crate) name: String,
     /// Whether the configuration has the profile.
     pub(crate) is_configured: bool,
-    /// Settings of the profile; those of `[model]` if it is not configured.
+    /// Settings of the profile. A profile that only the embedding program knows has those of
+    /// `[model]`.
     pub(crate) settings: ModelConfig,
     /// Address of the server that is asked about a model of the table of models.
     address_for_known_models: Option<String>,

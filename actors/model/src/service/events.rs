@@ -11,22 +11,13 @@ use soong_http::{EventParser, ServerSentEvent};
 const MAX_UNFRAMED_BYTES: usize = 16 * 1024;
 
 /// Reads the events of an answer from chunks of bytes.
+#[derive(Default)]
 pub(crate) struct EventReader {
     parser: EventParser,
     /// JSON that began a line after the last event, and all that followed it.
     unframed: Vec<u8>,
-    /// Whether the next byte begins a line.
-    is_line_start: bool,
-}
-
-impl Default for EventReader {
-    fn default() -> Self {
-        Self {
-            parser: EventParser::default(),
-            unframed: Vec::new(),
-            is_line_start: true,
-        }
-    }
+    /// Whether the next byte continues a line.
+    is_within_line: bool,
 }
 
 impl EventReader {
@@ -44,7 +35,7 @@ impl EventReader {
                 return Ok(());
             };
             self.unframed.clear();
-            self.is_line_start = true;
+            self.is_within_line = false;
             event(data(parsed))?;
         }
     }
@@ -74,13 +65,13 @@ impl EventReader {
     /// Keeps what follows the last event, from the first line that begins like JSON.
     fn keep_unframed(&mut self, bytes: &[u8]) {
         for line in bytes.split_inclusive(|byte| matches!(byte, b'\r' | b'\n')) {
-            let starts_json = self.is_line_start && matches!(line.first(), Some(b'{' | b'['));
+            let starts_json = !self.is_within_line && matches!(line.first(), Some(b'{' | b'['));
             if starts_json || !self.unframed.is_empty() {
                 let room = MAX_UNFRAMED_BYTES - self.unframed.len();
                 self.unframed
                     .extend_from_slice(&line[..line.len().min(room)]);
             }
-            self.is_line_start = line.ends_with(b"\n") || line.ends_with(b"\r");
+            self.is_within_line = !line.ends_with(b"\n") && !line.ends_with(b"\r");
         }
     }
 }

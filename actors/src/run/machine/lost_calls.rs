@@ -4,8 +4,8 @@
 //! Pure; part of the run state machine. A lost call is charged for what it had used when that was
 //! last recorded, or for its prompt if nothing was: calls that last less than a second record
 //! nothing. The charge of a turn is in `model_retrying`, or in `model_failed` if the run is ending
-//! (`lifecycle/resume.rs`), that of a job in the event of its `lost`. Elsewhere: counting what a call
-//! uses (`tasks/call_meter.rs`).
+//! (`lifecycle/resume.rs`), that of a job in the event of its `lost`, if it records one. Elsewhere:
+//! counting what a call uses (`tasks/call_meter.rs`).
 
 use soong_protocol::{
     Event, ModelCallKind, ModelEvent, OpenModelCall, RunWrite, Timestamp, Usage, Write,

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use soong_model::{ReasoningSupport, params::ReasoningParams};
-use soong_protocol::{Effort, ErrorCode, ErrorInfo, Preset, Provider, Run};
+use soong_protocol::{Effort, ErrorCode, ErrorInfo, ModelConfig, Preset, Provider, Run};
 
 use super::RunResolver;
 use crate::{
@@ -53,7 +53,9 @@ impl RunResolver {
         let name = self.models.model_name(profile, model_name);
         let profile = self.models.profile(profile);
         let reasoning = of_run_or_preset(run, preset);
-        let fallbacks = Arc::new(self.fallbacks(&profile, &name, run, reasoning)?);
+        let fallbacks =
+            self.fallbacks((&profile.name, &name), &profile.settings, run, reasoning)?;
+        let fallbacks = Arc::new(fallbacks);
         let own = OwnModel {
             wanted,
             name: &name,
@@ -143,20 +145,19 @@ impl RunResolver {
         })
     }
 
-    /// Returns the fallbacks of a profile, without the model `own` itself. Their own fallbacks are
-    /// not used.
+    /// Returns the fallbacks of a profile, without the model itself, which is given with its
+    /// profile. Their own fallbacks are not used.
     ///
     /// # Errors
     /// `config_error` if a fallback does not exist, or if its price is unknown and the run has a
     /// budget in USD.
     fn fallbacks(
         &self,
-        own_profile: &ModelProfile,
-        own: &str,
+        own: (&str, &str),
+        settings: &ModelConfig,
         run: &Run,
         wanted: ReasoningParams,
     ) -> Result<Fallbacks, ErrorInfo> {
-        let settings = &own_profile.settings;
         let mut entries = Vec::new();
         for fallback in &settings.fallback {
             let invalid = |error: ErrorInfo| {
@@ -166,7 +167,7 @@ impl RunResolver {
             let (profile, model_name) =
                 self.models.split_model(fallback.name()).map_err(invalid)?;
             let name = self.models.model_name(profile, model_name);
-            if profile == own_profile.name && name == own {
+            if (profile, name.as_str()) == own {
                 continue;
             }
             let profile = self.models.profile(profile);
@@ -221,8 +222,21 @@ impl RunResolver {
         let (profile, name) = self.models.split_model(wanted)?;
         let model = self.models.model_name(profile, name);
         let profile = self.models.profile(profile);
-        let sizes = self.sizes(&profile, &model);
-        let fallbacks = self.fallbacks(&profile, &model, run, ReasoningParams::default())?;
+        // A profile that is not configured has the sizes of the run's own, and no fallbacks.
+        let without_fallbacks = ModelConfig::default();
+        let mut sized_profile = own.profile;
+        let mut settings = &without_fallbacks;
+        if profile.is_configured {
+            sized_profile = &profile;
+            settings = &profile.settings;
+        }
+        let sizes = self.sizes(sized_profile, &model);
+        let fallbacks = self.fallbacks(
+            (&profile.name, &model),
+            settings,
+            run,
+            ReasoningParams::default(),
+        )?;
         Ok((helper(wanted, &model, sizes, Arc::new(fallbacks)), model))
     }
 

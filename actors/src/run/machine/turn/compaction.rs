@@ -1,8 +1,8 @@
 //! Compaction: whether the older part of the conversation is replaced with a summary before the next
 //! model call, and which part (CTX-2, CTX-3).
 //!
-//! A summary is due when `call_model` (`turn.rs`) finds the prompt too long, or after a service has
-//! rejected it (`retry_with_compaction`). It is stored as a message of the user with `covers`
+//! A summary is due when `call_model` (`turn.rs`) finds the prompt too long, when the caller asks for
+//! it, or after a service has rejected the prompt (`retry_with_compaction`). It is stored as a message of the user with `covers`
 //! (`add_summary`). If the prompt does not fit after a failed summary, its oldest messages are left
 //! out without one.
 //!
